@@ -72,7 +72,7 @@ class Given(Evidence):
         self.given, self.made = runs, found
 
     def choices(self, row):
-        names = ("participation", "alpha", "gamma", "lr", "epochs", "batch")
+        names = ("participation", "alpha", "gamma", "lr", "epochs", "batch", "p")
         key = (
             row.setup,
             row.algo,

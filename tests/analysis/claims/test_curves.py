@@ -1,17 +1,15 @@
 """Claims about figures: numbers of curves by hand, and what runs, made up here, come to."""
 
 import math
-from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
-from claim_runs import SEEDS, Run, every_seed, losses
-from claim_runs import curve as of_curve
+from claim_runs import SEEDS, Given, Run, every_seed, losses
+from claim_runs import curve as run_with
 from example_paper import example_paper
 from hypothesis import given
 from hypothesis import strategies as st
-from units import by_unit, unit
+from units import diverged
 
 from fedbench.analysis.claims.curve_claims import (
     area,
@@ -26,7 +24,6 @@ from fedbench.analysis.claims.curve_claims import (
 )
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.curves import low_and_high
-from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck
 from fedbench.papers.parsing import parse
@@ -35,7 +32,8 @@ from fedbench.papers.schema import Claim, Figure, Method, Row, Setup
 
 
 def curve(values, every=1):
-    return pd.Series(list(values), index=[every * i for i in range(len(values))], dtype=float)
+    rounds = [every * i for i in range(len(values))]
+    return pd.Series(list(values), index=rounds, dtype=float)
 
 
 # ---- numbers of curves
@@ -43,16 +41,24 @@ def curve(values, every=1):
 
 def test_area_is_the_mean_height():
     assert area(curve([1, 3])) == 2
-    # unequal steps
-    assert area(pd.Series([0.0, 1.0, 1.0], index=[0, 1, 5])) == pytest.approx((0.5 + 4) / 5)
     assert area(curve([2, 2, 2], every=7)) == 2
     assert area(pd.Series([0.4], index=[3])) == 0.4
+    unequal_steps = pd.Series([0.0, 1.0, 1.0], index=[0, 1, 5])
+    assert area(unequal_steps) == pytest.approx((0.5 + 4) / 5)
 
 
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(-2, 2), st.floats(-2, 2))
+@given(
+    st.lists(
+        st.floats(0, 1),
+        min_size=2,
+        max_size=8,
+    ),
+    st.floats(-2, 2),
+    st.floats(-2, 2),
+)
 def test_area_is_linear(values, scale, shift):
-    there = area(curve([scale * v + shift for v in values]))
-    assert there == pytest.approx(scale * area(curve(values)) + shift, abs=1e-9)
+    turned = curve([scale * v + shift for v in values])
+    assert area(turned) == pytest.approx(scale * area(curve(values)) + shift, abs=1e-9)
 
 
 def test_roughness_is_the_variance_of_the_changes():
@@ -61,7 +67,15 @@ def test_roughness_is_the_variance_of_the_changes():
     assert roughness(curve([0, 2, 4, 6])) == 0  # a straight line does not swing
     assert roughness(curve([5, 6, 8])) == pytest.approx(0.25)  # changes 1 and 2
     assert math.isnan(roughness(curve([1, 2])))  # one change has no variance
-    assert math.isnan(roughness(curve([1])))
+
+
+def test_setbacks_by_hand():
+    """Changes 1, -1, 3, -2: falls 0, 1, 0, 2, and 1, 0, 3, 0 of the negative curve, as of a loss."""
+    values = curve([0, 1, 0, 3, 1])
+    assert setbacks(values) == 0.75
+    assert setbacks(-values) == 1.0
+    assert setbacks(curve([0, 8, 9, 9])) == 0  # however fast it rises
+    assert math.isnan(setbacks(curve([1, 2])))
 
 
 def test_early_is_the_first_tenth():
@@ -78,418 +92,527 @@ def test_tail_and_decline():
 
 
 def test_rounds_to_a_target():
-    falling = pd.Series([3.0, 1.0, 2.0, 0.5], index=[0, 10, 20, 30])
+    falling = curve([3.0, 1.0, 2.0, 0.5], every=10)
     assert rounds_to(falling, 1.0, lower=True) == 10  # reached, though left again
     assert rounds_to(falling, 0.4, lower=True) == math.inf
     assert rounds_to(falling, 3.0, lower=False) == 0
     assert rounds_to(falling, 3.1, lower=False) == math.inf
 
 
-# ---- figures that are made up
-
-
-def constant(value, field="accuracy_mean"):
-    return every_seed(lambda e: of_curve([e * value] * 4, field))
-
-
-class Given(Evidence):
-    """Runs by (setup, method, value of the hyperparameter p)."""
-
-    def __init__(self, paper, runs, **found):
-        super().__init__(paper, [])
-        self.given, self.made = runs, found
-
-    def choices(self, row):
-        key = (row.setup, row.algo, row.hyperparameters.get("p"))
-        (empty,) = super().choices(row)
-        runs = by_unit(self.given.get(key, {}))
-        return [replace(empty, runs=runs, **self.made.get(row.algo, {})), empty]
-
-
-def paper(rows, setups=("a",)):
-    return example_paper(
-        methods={m: Method(m, m.title(), m) for m in ("new", "x", "y")},
-        setups={s: Setup(s, s.upper(), s, 10, 3, 1) for s in ("a", "b", "c")},
-        figures={"f": Figure("f", "", "curves", tuple(setups), runs=tuple(rows))},
-    )
-
-
-THREE = [Row(m) for m in ("new", "x", "y")]
-SWEEP = [*(Row("new", hyperparameters={"p": p}) for p in (0.0, 0.5, 1.0)), Row("x"), Row("y")]
-
-
-def read(check, of):
-    """A check as it is read from a paper's file."""
-    sections = ("metrics", "methods", "setups", "tables", "figures")
-    return parse(AnyCheck, {"figure": "f", **check}, "c", {k: getattr(of, k) for k in sections})
-
-
-def verdict(check, runs, rows=THREE, setups=("a",), **found):
-    of = paper(rows, setups)
-    return judge(Claim("c", "", "", read(check, of), ""), Given(of, runs, **found))
-
-
-def compare(check, runs, rows=THREE, setups=("a",), **found):
-    compared = curve_comparisons if check["kind"] == "curves" else limit_comparisons
-    of = paper(rows, setups)
-    return list(compared(Given(of, runs, **found), read(check, of)))
-
-
-CURVES = {"kind": "curves", "better": "new", "worse": "others", "fields": ["accuracy_mean"]}
-
-
-def of(new=None, x=None, y=None, setup="a"):
-    given = {(setup, "new", None): new, (setup, "x", None): x, (setup, "y", None): y}
-    return {k: v for k, v in given.items() if v is not None}
-
-
-def test_curves_compare_everyone_with_everyone_else():
-    two = compare({**CURVES, "measure": "area"}, of(constant(0.8), constant(0.5), constant(0.6)))
-    start = "mean over rounds of mean accuracy of New against"
-    assert [c.label for c in two] == [f"{start} X on A", f"{start} Y on A"]
-    assert [c.mean for c in two] == pytest.approx([30 * 1.045, 20 * 1.045])  # points
-    assert [c.greater for c in two] == [2.0**-SEEDS] * 2
-    # both directions, two fields, chosen setups
-    check = {
-        **CURVES,
-        "measure": "final",
-        "better": ["new", "x"],
-        "worse": ["y"],
-        "fields": ["train_loss", "test_loss"],
-    }
-    assert len(compare(check, {}, THREE, ("a", "b"))) == 8
-    assert len(compare({**check, "setups": ["b"]}, {}, THREE, ("a", "b"))) == 4
-
-
-def test_lower_is_better_for_losses_and_errors():
-    for field, word in (
-        ("train_loss", "fails"),
-        ("test_loss", "fails"),
-        ("accuracy_mean", "holds"),
-    ):
-        runs = of(constant(0.8, field), constant(0.5, field), constant(0.6, field))
-        assert verdict({**CURVES, "measure": "final", "fields": [field]}, runs).word == word
-        assert verdict({**CURVES, "measure": "area", "fields": [field]}, runs).word == word
-
-
-def test_rough_curves_lose_whatever_the_field():
-    smooth, rough = (
-        every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3)
-    )
-    assert verdict({**CURVES, "measure": "roughness"}, of(smooth, rough, rough)).word == "holds"
-    assert verdict({**CURVES, "measure": "roughness"}, of(rough, smooth, rough)).word == "fails"
-
-
-def test_setbacks_by_hand():
-    """Changes 1, -1, 3, -2: falls 0, 1, 0, 2, and 1, 0, 3, 0 of the negative curve, as of a loss."""
-    values = curve([0, 1, 0, 3, 1])
-    assert (setbacks(values), setbacks(-values)) == (0.75, 1.0)
-    for rise in ([0, 1, 2, 3], [0, 8, 9, 9]):  # however fast
-        assert setbacks(curve(rise)) == 0
-    assert math.isnan(setbacks(curve([1, 2])))
-
-
-def test_curves_with_setbacks_lose():
-    """A loss that falls steeply loses nothing by that; a share of 0.5 asks for less than half of the setbacks."""
-    steep, flat = (
-        every_seed(lambda e, v=v: of_curve([e * x for x in v], "train_loss"))
-        for v in ([9, 3, 1, 1], [9] * 4)
-    )
-    swings = every_seed(lambda e: of_curve([9, 9 + 0.1 * e, 9, 9 + 0.1 * e], "train_loss"))
-    more = every_seed(lambda e: of_curve([9, 9 + 0.15 * e, 9, 9 + 0.15 * e], "train_loss"))
-    check = {**CURVES, "measure": "setbacks", "fields": ["train_loss"], "worse": "x"}
-    assert verdict(check, of(steep, swings)).word == "holds"
-    assert verdict(check, of(swings, steep)).word == "fails"
-    assert verdict(check, of(steep, flat)).word == "undecided"  # neither has any
-    assert verdict(check, of(swings, more)).word == "holds"
-    assert verdict({**check, "share": 0.5}, of(swings, more)).word == "fails"  # 0.1 of 0.15
-    rising = {**check, "fields": ["accuracy_mean"]}
-    climbs = every_seed(lambda e: of_curve([0, e, 2 * e, 3 * e]))
-    assert verdict(rising, of(climbs, every_seed(lambda e: of_curve([0, e, 0, e])))).word == "holds"
-
-
-def test_early_setbacks_are_those_of_the_first_tenth():
-    late = every_seed(lambda e: of_curve([0, 0.02, 0.01, *[e * (i % 2) for i in range(27)]]))
-    steady = every_seed(lambda e: of_curve([0, 0.05 * e, 0, *[0] * 27]))
-    assert (
-        verdict({**CURVES, "measure": "setbacks_early"}, of(late, steady, steady)).word == "holds"
-    )
-    assert verdict({**CURVES, "measure": "setbacks"}, of(late, steady, steady)).word == "fails"
-
-
-def test_two_points_show_no_roughness():
-    short = every_seed(lambda e: of_curve([0.1, e]))
-    v = verdict({**CURVES, "measure": "roughness"}, of(short, short, short))
-    assert (v.word, len(v.run), len(v.comparisons)) == ("not run", 0, 2)
-
-
-def test_rounds_to_the_best_that_all_reach():
-    """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after 20."""
-    quick, slow, last = (
-        every_seed(lambda e, v=v: of_curve(v))
-        for v in ([0, 0.8, 0.9], [0, 0.3, 0.7], [0, 0.2, 0.5])
-    )
-    one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, last))
-    assert (one.mean, two.mean) == (10, 10)  # 20 - 10 each
-    assert verdict({**CURVES, "measure": "rounds"}, of(quick, slow, last)).word == "holds"
-    # all at round 20
-    assert verdict({**CURVES, "measure": "rounds"}, of(last, slow, slow)).word == "undecided"
-    assert verdict({**CURVES, "measure": "rounds"}, of(slow, quick, quick)).word == "fails"
-    only = compare({**CURVES, "measure": "rounds"}, of(quick, slow))
-    assert [c.n for c in only] == [0, 0]  # the target would change once the third was run
-
-
-def test_rounds_to_a_common_loss_and_common_seeds():
-    quick, slow = (
-        every_seed(lambda e, v=v: of_curve(v, "train_loss")) for v in ([3, 1, 0.5], [3, 2, 1])
-    )
-    slow = {s: r for s, r in slow.items() if s > 3}
-    check = {**CURVES, "measure": "rounds", "fields": ["train_loss"], "worse": "x"}
-    (c,) = compare(check, of(quick, slow))
-    assert (c.mean, c.n) == (10, SEEDS - 4)
-
-
-def test_several_measures_are_comparisons_of_their_own():
-    check = {**CURVES, "measure": ["final", "area"], "worse": "x"}
-    labels = [c.label for c in compare(check, of(constant(0.8), constant(0.5)))]
-    assert labels == [
-        f"{m} of mean accuracy of New against X on A" for m in ("final value", "mean over rounds")
-    ]
-
-
-@pytest.mark.parametrize("measure", ["area", "final", "rounds"])
-def test_a_run_that_diverged_is_behind_in_every_measure(measure):
-    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
-    every = {s: of_curve([0, 0.5, 0.7]) for s in range(8)}
-    new = {s: of_curve([0, 0.8, 0.9]) for s in range(5)}
-    lost = {"others": tuple((unit(s), "diverged") for s in (5, 6, 7))}
-    check = {**CURVES, "measure": measure, "worse": "x"}
-    (c,) = compare(check, of(new, every), new=lost)
-    assert (c.n, c.greater) == (8, 93 / 256)
-    (other,) = compare({**check, "better": "x", "worse": "new"}, of(new, every), new=lost)
-    assert (other.n, other.less) == (8, 93 / 256)
-    none = {"others": tuple((unit(s), "diverged") for s in range(8))}
-    assert verdict(check, of({}, every), new=none).word == "fails"
-
-
-def test_the_target_is_what_all_reach_that_did_not_diverge():
-    """With the third method in no seed, the target is 0.7, which X reaches at 20 and New at 10."""
-    quick, slow = ({s: of_curve(v) for s in range(SEEDS)} for v in ([0, 0.8, 0.9], [0, 0.3, 0.7]))
-    lost = {"others": tuple((unit(s), "diverged") for s in range(SEEDS))}
-    one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, {}), y=lost)
-    assert (one.mean, two.mean) == (10, math.inf)
-
-
-def test_what_concerns_one_method_is_open_where_it_diverged():
-    check = {
-        "kind": "limit",
-        "methods": "new",
-        "measure": "tail",
-        "field": "accuracy_mean",
-        "at_least": 0.1,
-    }
-    rows = [Row("new")]
-    runs = {("a", "new", None): constant(0.5), ("b", "new", None): constant(0.7)}
-    assert verdict(check, runs, rows, ("a", "b")).word == "holds"
-    assert (
-        verdict(check, runs, rows, ("a", "b"), new={"others": ((unit(9), "diverged"),)}).word
-        == "undecided"
-    )
-
-
-def test_the_share_of_clients_below_a_threshold():
-    """At the last kept round; clients without test examples are none of them."""
-
-    def clients(last):
-        return Run(
-            clients={
-                "round": [0] * len(last) + [9] * len(last),
-                "accuracy": [0.0] * len(last) + last,
-            }
-        )
-
-    good, bad = (
-        {s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.5, math.nan], [0.9, 0.4, math.nan])
-    )
-    check = {**CURVES, "measure": "below", "threshold": 0.5, "fields": ["accuracy"]}
-    one, _ = compare(check, of(good, bad, bad))
-    assert (one.mean, one.n) == (50, SEEDS)  # points
-    assert verdict(check, of(good, bad, bad)).word == "holds"
-    assert verdict(check, of(bad, good, good)).word == "fails"
-
-
-def test_the_share_of_clients_at_a_threshold_or_above():
-    """More is better, and the threshold itself counts."""
-
-    def clients(last):
-        return Run(clients={"round": [9] * len(last), "accuracy": last})
-
-    good, bad = (
-        {s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan])
-    )
-    check = {**CURVES, "measure": "at_least", "threshold": 0.8, "fields": ["accuracy"]}
-    one, _ = compare(check, of(good, bad, bad))
-    assert (one.mean, one.n) == (50.0, SEEDS)  # percent
-    assert verdict(check, of(good, bad, bad)).word == "holds"
-    assert verdict(check, of(bad, good, good)).word == "fails"
-    assert verdict(check, of(good, good, good)).word == "undecided"
-
-
-def test_the_end_of_a_curve_is_its_last_tenth():
-    """Twenty points: the mean of the last two, so that the last one alone does not decide."""
-    calm, wild = (
-        every_seed(lambda e, v=v: of_curve([e * x for x in [0.0] * 18 + v]))
-        for v in ([5, 5], [1, 6])
-    )
-    check = {**CURVES, "measure": "tail"}
-    assert verdict(check, of(calm, wild, wild)).word == "holds"
-    assert verdict({**check, "measure": "final"}, of(calm, wild, wild)).word == "fails"
-    assert verdict({**check, "fields": ["train_loss"]}, of(calm, wild, wild)).word == "not run"
-
-
-def test_cka_is_averaged_over_different_clients():
-    alike, apart = ({s: Run(cka=[[1.0, v], [v, 1.0]]) for s in range(SEEDS)} for v in (0.9, 0.2))
-    some = {
-        s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)
-    }
-    check = {**CURVES, "measure": "cka", "fields": ["moments"]}
-    one, two = compare(check, of(alike, apart, some))
-    assert (one.mean, two.mean) == (pytest.approx(0.7), pytest.approx(0.3))  # 0.9 - (0.9 + 0.3) / 2
-    nothing = {s: Run(cka=c) for s, c in enumerate((None, [[1.0]], [[None, None], [None, None]]))}
-    assert [c.n for c in compare(check, of(alike, nothing))] == [0, 0]
-
-
-def test_reduced_and_unevenly_cut_runs():
-    runs, cut = (
-        of(constant(0.8), constant(0.5), constant(0.6)),
-        {"departs": ("rounds 4 (paper 9)",), "cuts": (("rounds", "4"),)},
-    )
-    check = {**CURVES, "measure": "area"}
-    assert verdict(check, runs).scaled is None
-    assert verdict(check, runs, new=cut, x=cut, y=cut).scaled.word == "holds"
-    assert verdict(check, runs, x=cut).word == "not run"
-    assert sum(c.uneven for c in verdict(check, runs, x=cut).comparisons) == 1
-
-
-# ---- limits
-
-
-def test_limits():
-    """The mean over the last tenth, and that as a share of the first value."""
-    runs = of(
-        every_seed(lambda e: of_curve([8.0 * e, *[1.0] * 18, 0.2 * e], "test_loss"))
-    )  # tail about 0.6, decline about 0.07
-    check = {"kind": "limit", "methods": ["new"], "field": "test_loss"}
-    for more, word in (
-        ({"measure": "tail", "at_least": 0.59}, "holds"), ({"measure": "tail", "at_least": 0.62}, "fails"),
-        ({"measure": "tail", "at_most": 0.62}, "holds"), ({"measure": "decline", "at_most": 0.08}, "holds"),
-        ({"measure": "decline", "at_most": 0.06}, "fails"), ({"measure": "decline", "at_least": 0.06}, "holds"),
-        ({"measure": "area", "at_least": 1.1}, "holds"), ({"measure": "area", "at_least": 1.2}, "fails"),
-    ):  # fmt: skip
-        assert verdict({**check, **more}, runs).word == word, more
-    both = compare({**check, "methods": "all", "measure": "tail", "at_least": 0}, runs)
-    assert [c.n for c in both] == [SEEDS, 0, 0]
-    assert both[0].label == "test loss (mean over the last tenth) of New at least 0 on A"
-
-
-def test_the_time_of_one_method_over_that_of_another():
-    seconds = [
-        {s: of_curve([1.0 + s, t * (1.0 + s)], "seconds_train") for s in range(SEEDS)}
-        for t in (1.05, 1.0)
-    ]
-    check = {
-        "kind": "limit",
-        "methods": ["new"],
-        "measure": "seconds_over",
-        "reference": "x",
-        "field": "seconds_train",
-    }
-    (c,) = compare({**check, "at_most": 1.1}, of(*seconds))
-    assert c.mean == pytest.approx(0.05)
-    assert verdict({**check, "at_most": 1.1}, of(*seconds)).word == "holds"
-    assert verdict({**check, "at_most": 1.04}, of(*seconds)).word == "fails"
-    (c,) = compare({**check, "at_most": 1.1}, of(*seconds), x={"departs": ("rounds 2 (paper 9)",)})
-    assert c.reduced  # the other side counts too
-    best = {"reading": Reading(round="best")}
-    (c,) = compare({**check, "at_most": 1.1}, of(*seconds), new=best, x=best)
-    assert c.mean == pytest.approx(0.05)  # of all rounds, not of the one with the fewest seconds
-
-
 def test_low_and_high_are_those_of_the_first_round():
-    low, high = low_and_high(
-        pd.DataFrame(
-            losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0))
-        )
+    clients = losses(
+        (2.0, 0.1, 0.1),
+        (1.0, 3.0, 3.0),
+        (3.0, 2.0, 0.5),
+        (math.nan, 9.0, 9.0),
     )
+    low, high = low_and_high(pd.DataFrame(clients))
     assert list(low) == [1.0, 3.0, 3.0]
     assert list(high) == [3.0, 2.0, 0.5]
     assert list(low.index) == [0, 5, 9]
 
 
-def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
-    named = {
-        "kind": "curves",
-        "measure": "final",
-        "fields": ["test_loss"],
-        "better": {"algo": "new", "p": 0.5},
-    }
-    labels = [c.label for c in compare({**named, "worse": "others"}, {}, SWEEP)]
-    assert len(labels) == 4
-    assert not any("against New p=0.5" in label for label in labels)
-    assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
-    assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
-    assert np.all(
-        [label.startswith("final value of test loss of New p=0.5 against ") for label in labels]
+# ---- figures that are made up
+
+
+def swelling(*values, field="accuracy_mean"):
+    """Runs with a curve, a hundredth higher from seed to seed."""
+    return every_seed(lambda e: run_with([e * v for v in values], field))
+
+
+def alike(*values, field="accuracy_mean"):
+    """Runs with the same curve for every seed."""
+    return dict.fromkeys(range(SEEDS), run_with(values, field))
+
+
+def constant(value, field="accuracy_mean"):
+    return swelling(value, value, value, value, field=field)
+
+
+METHODS = ("new", "x", "y")
+THREE = [Row(m) for m in METHODS]
+
+
+def paper(rows, setups):
+    figure = Figure(
+        "f",
+        "",
+        "curves",
+        tuple(setups),
+        runs=tuple(rows),
+    )
+    return example_paper(
+        methods={
+            m: Method(
+                m,
+                m.title(),
+                m,
+            )
+            for m in METHODS
+        },
+        setups={
+            s: Setup(
+                s,
+                s.upper(),
+                s,
+                10,
+                3,
+                1,
+            )
+            for s in ("a", "b", "c")
+        },
+        figures={"f": figure},
     )
 
 
-@pytest.mark.parametrize(("rounds", "word"), [(7, "holds"), (8, "undecided"), (9, "fails")])
-def test_a_share_of_the_rounds_of_the_other(rounds, word):
-    """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
-    arrives = {
-        n: {s: of_curve([0.1] * n + [0.5] * (12 - n), every=1) for s in range(SEEDS)}
-        for n in (rounds, 10)
+def read(check, of):
+    """A check as it is read from a paper's file."""
+    sections = ("metrics", "methods", "setups", "tables", "figures")
+    known = {name: getattr(of, name) for name in sections}
+    return parse(AnyCheck, {"figure": "f", **check}, "c", known)
+
+
+def verdict(check, runs, rows=THREE, setups=("a",), **found):
+    of = paper(rows, setups)
+    claim = Claim("c", "", "", read(check, of), "")
+    return judge(claim, Given(of, runs, **found))
+
+
+def word(*given, **more):
+    return verdict(*given, **more).word
+
+
+def compare(check, runs, rows=THREE, setups=("a",), **found):
+    compared = curve_comparisons if check["kind"] == "curves" else limit_comparisons
+    of = paper(rows, setups)
+    return list(
+        compared(
+            Given(
+                of,
+                runs,
+                **found,
+            ),
+            read(check, of),
+        )
+    )
+
+
+def curves(measure, field="accuracy_mean", worse="others", **keys):
+    """A check: New is ahead in a measure of its curves."""
+    sides = {"better": "new", "worse": worse}
+    return {
+        "kind": "curves",
+        "measure": measure,
+        "fields": [field],
+        **sides,
+        **keys,
     }
-    check = {**CURVES, "worse": "x", "measure": "rounds", "share": 0.8}
-    v = verdict(check, of(arrives[rounds], arrives[10]))
-    assert v.word == word
+
+
+def limit(measure, field, **keys):
+    """A check: a measure of New is within a limit."""
+    return {"kind": "limit", "methods": "new", "measure": measure, "field": field, **keys}
+
+
+def of(*runs):
+    """Runs of New, X and Y on A."""
+    return {
+        ("a", method): found
+        for method, found in zip(
+            METHODS,
+            runs,
+            strict=False,
+        )
+    }
+
+
+def test_curves_compare_everyone_with_everyone_else():
+    x, y = compare(
+        curves("area"),
+        of(
+            constant(0.8),
+            constant(0.5),
+            constant(0.6),
+        ),
+    )
+    assert x.label == "mean over rounds of mean accuracy of New against X on A"
+    assert y.label == "mean over rounds of mean accuracy of New against Y on A"
+    assert x.mean == pytest.approx(30 * 1.045)  # points
+    assert y.mean == pytest.approx(20 * 1.045)
+    assert x.greater == 2.0**-SEEDS
+
+
+def test_comparisons_of_two_methods_fields_and_setups():
+    check = curves("final", worse="y") | {
+        "better": METHODS[:2],
+        "fields": ["train_loss", "test_loss"],
+    }
+    assert len(compare(check, {}, setups=("a", "b"))) == 8
+    check["setups"] = ["b"]
+    assert len(compare(check, {}, setups=("a", "b"))) == 4
+
+
+def test_several_measures_are_comparisons_of_their_own():
+    both = compare(curves(["final", "area"], worse="x"), {})
+    assert [c.label.partition(" of ")[0] for c in both] == ["final value", "mean over rounds"]
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        ("train_loss", "fails"),
+        ("test_loss", "fails"),
+        ("accuracy_mean", "holds"),
+    ],
+)
+def test_lower_is_better_for_losses(field, kind):
+    runs = of(
+        constant(0.8, field),
+        constant(0.5, field),
+        constant(0.6, field),
+    )
+    assert word(curves("final", field), runs) == kind
+    assert word(curves("area", field), runs) == kind
+
+
+def test_rough_curves_lose_whatever_the_field():
+    smooth = swelling(*[0, 0.1] * 4)
+    rough = swelling(*[0, 0.3] * 4)
+    assert word(curves("roughness"), of(smooth, rough, rough)) == "holds"
+    assert word(curves("roughness"), of(rough, smooth, smooth)) == "fails"
+
+
+def test_two_points_show_no_roughness():
+    short = swelling(0.1, 1)
+    v = verdict(curves("roughness"), of(short, short, short))
+    assert v.word == "not run"
+    assert len(v.comparisons) == 2
+
+
+STEEP = (9, 3, 1, 1)
+FLAT = (9, 9, 9, 9)
+SWINGS = (9, 9.1, 9, 9.1)
+MORE = (9, 9.15, 9, 9.15)
+
+
+@pytest.mark.parametrize(
+    ("new", "x", "keys", "kind"),
+    [
+        (STEEP, SWINGS, {}, "holds"),  # a loss that falls steeply loses nothing by that
+        (SWINGS, STEEP, {}, "fails"),
+        (STEEP, FLAT, {}, "undecided"),  # neither has any
+        (SWINGS, MORE, {}, "holds"),
+        (SWINGS, MORE, {"share": 0.5}, "fails"),  # 0.1 is not less than half of 0.15
+    ],
+)
+def test_losses_with_setbacks_lose(new, x, keys, kind):
+    runs = of(swelling(*new, field="train_loss"), swelling(*x, field="train_loss"))
+    assert word(curves("setbacks", "train_loss", "x", **keys), runs) == kind
+
+
+def test_accuracies_with_setbacks_lose():
+    runs = of(
+        swelling(0, 1, 2, 3),
+        swelling(
+            0,
+            1,
+            0,
+            1,
+        ),
+    )
+    assert word(curves("setbacks", worse="x"), runs) == "holds"
+
+
+def test_early_setbacks_are_those_of_the_first_tenth():
+    late = swelling(0, 0.02, 0.01, *[0, 1] * 13, 0)
+    steady = swelling(0, 0.05, 0, *[0] * 27)
+    assert word(curves("setbacks_early"), of(late, steady, steady)) == "holds"
+    assert word(curves("setbacks"), of(late, steady, steady)) == "fails"
+
+
+def test_rounds_to_the_best_that_all_reach():
+    """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after 20."""
+    quick = alike(0, 0.8, 0.9)
+    slow = alike(0, 0.3, 0.7)
+    last = alike(0, 0.2, 0.5)
+    x, y = compare(curves("rounds"), of(quick, slow, last))
+    assert x.mean == y.mean == 20 - 10
+    assert word(curves("rounds"), of(quick, slow, last)) == "holds"
+    assert word(curves("rounds"), of(last, slow, slow)) == "undecided"  # all at round 20
+    assert word(curves("rounds"), of(slow, quick, quick)) == "fails"
+    # the target would change once the third was run
+    assert word(curves("rounds"), of(quick, slow)) == "not run"
+
+
+def test_rounds_to_a_common_loss_and_common_seeds():
+    quick = alike(3, 1, 0.5, field="train_loss")
+    slow = alike(3, 2, 1, field="train_loss")
+    for seed in range(4):
+        del slow[seed]
+    (c,) = compare(
+        curves(
+            "rounds",
+            "train_loss",
+            "x",
+        ),
+        of(quick, slow),
+    )
+    assert c.mean == 10
+    assert c.n == SEEDS - 4
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kind"),
+    [
+        (7, "holds"),
+        (8, "undecided"),
+        (9, "fails"),
+    ],
+)
+def test_a_share_of_the_rounds_of_the_other(rounds, kind):
+    """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
+    new = alike(*[0.1] * rounds, *[0.5] * (12 - rounds))
+    x = alike(*[0.1] * 10, 0.5, 0.5)
+    v = verdict(
+        curves(
+            "rounds",
+            worse="x",
+            share=0.8,
+        ),
+        of(new, x),
+    )
+    assert v.word == kind
     assert v.worst.label.endswith("against 0.8 times that of X on A")
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("measure", "share", "words"),
     [
-        ({"measure": "rounds", "share": 1.0}, "share: must be < 1, got 1.0"),
-        (
-            {"measure": "area", "share": 0.5},
-            "share needs numbers of which less is better.* got area of accuracy_mean",
-        ),
+        ("rounds", 1.0, "share: must be < 1, got 1.0"),
+        ("area", 0.5, "share needs numbers of which less is better.* got area of accuracy_mean"),
     ],
 )
-def test_shares_that_mean_nothing_are_refused(key, words):
+def test_shares_that_mean_nothing_are_refused(measure, share, words):
     with pytest.raises(RequestError, match=words):
-        read({**CURVES, **key}, paper(THREE))
+        compare(curves(measure, share=share), {})
 
 
 def test_rounds_to_the_best_that_both_of_a_pair_reach():
     """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4: in 60 and in 40."""
+    new = alike(0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5)
+    x = alike(0.0, 0.1, 0.2, 0.3, 0.4)
+    y = alike(0.0, 0.2)
+    common = compare(curves("rounds"), of(new, x, y))
+    assert [c.mean for c in common] == [0.0, -10.0]
+    pairwise = compare(curves("rounds_pairwise"), of(new, x, y))
+    assert [c.mean for c in pairwise] == [-20.0, -10.0]
+    label = "rounds to the best of both of mean accuracy of New against X on A"
+    assert pairwise[0].label == label
+
+
+# ---- runs that diverged
+
+
+@pytest.mark.parametrize("measure", ["area", "final", "rounds"])
+def test_a_run_that_diverged_is_behind_in_every_measure(measure):
+    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
+    x = dict.fromkeys(range(8), run_with([0, 0.5, 0.7]))
+    new = dict.fromkeys(range(5), run_with([0, 0.8, 0.9]))
+    lost = {"others": diverged(5, 6, 7)}
+    (c,) = compare(
+        curves(measure, worse="x"),
+        of(new, x),
+        new=lost,
+    )
+    assert c.n == 8
+    assert c.greater == 93 / 256
+    turned = curves(measure, worse="new") | {"better": "x"}
+    (c,) = compare(turned, of(new, x), new=lost)
+    assert c.n == 8
+    assert c.less == 93 / 256
+    none = {"others": diverged(*range(8))}
+    check = curves(measure, worse="x")
+    assert word(check, of({}, x), new=none) == "fails"
+
+
+def test_the_target_is_what_all_reach_that_did_not_diverge():
+    """With the third method in no seed, the target is 0.7, which X reaches at 20 and New at 10."""
     runs = of(
-        *(
-            {s: of_curve(values) for s in range(SEEDS)}
-            for values in (
-                (0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5),
-                (0.0, 0.1, 0.2, 0.3, 0.4),
-                (0.0, 0.2),
-            )
+        alike(0, 0.8, 0.9),
+        alike(0, 0.3, 0.7),
+        {},
+    )
+    lost = {"others": diverged(*range(SEEDS))}
+    x, y = compare(curves("rounds"), runs, y=lost)
+    assert x.mean == 10
+    assert y.mean == math.inf
+
+
+def test_what_concerns_one_method_is_open_where_it_diverged():
+    check = limit("tail", "accuracy_mean", at_least=0.1)
+    assert word(check, of(constant(0.5))) == "holds"
+    lost = {"others": diverged(9)}
+    assert word(check, of(constant(0.5)), new=lost) == "undecided"
+
+
+# ---- other measures
+
+
+@pytest.mark.parametrize(
+    ("measure", "threshold", "ahead", "behind"),
+    [
+        # the threshold itself is not below
+        ("below", 0.5, 0.5, 0.4),
+        ("at_least", 0.8, 0.8, 0.7),
+    ],
+)
+def test_the_share_of_clients_on_a_side_of_a_threshold(measure, threshold, ahead, behind):
+    """At the last kept round; clients without test examples are none of them."""
+
+    def clients(last):
+        rounds = [0, 0, 0, 9, 9, 9]
+        accuracies = [0.6, 0.6, 0.6, 0.9, last, math.nan]
+        run = Run(clients={"round": rounds, "accuracy": accuracies})
+        return dict.fromkeys(range(SEEDS), run)
+
+    good = clients(ahead)
+    bad = clients(behind)
+    check = curves(measure, "accuracy", threshold=threshold)
+    (c, _) = compare(check, of(good, bad, bad))
+    assert c.mean == 50  # percent
+    assert word(check, of(good, bad, bad)) == "holds"
+    assert word(check, of(bad, good, good)) == "fails"
+    assert word(check, of(good, good, good)) == "undecided"
+
+
+def test_the_end_of_a_curve_is_its_last_tenth():
+    """Twenty points: the mean of the last two, so that the last one alone does not decide."""
+    calm = swelling(*[0] * 18, 5, 5)
+    wild = swelling(*[0] * 18, 1, 6)
+    assert word(curves("tail"), of(calm, wild, wild)) == "holds"
+    assert word(curves("final"), of(calm, wild, wild)) == "fails"
+    assert word(curves("tail", "train_loss"), of(calm, wild, wild)) == "not run"
+
+
+def test_cka_is_averaged_over_different_clients():
+    def measured(cka):
+        return dict.fromkeys(range(SEEDS), Run(cka=cka))
+
+    near = measured([[1.0, 0.9], [0.9, 1.0]])
+    apart = measured([[1.0, 0.2], [0.2, 1.0]])
+    some = measured(
+        [
+            [1.0, 0.9, None],
+            [0.3, 1.0, None],
+            [None, None, None],
+        ]
+    )
+    check = curves("cka", "moments")
+    x, y = compare(check, of(near, apart, some))
+    assert x.mean == pytest.approx(0.7)
+    assert y.mean == pytest.approx(0.3)  # 0.9 - (0.9 + 0.3) / 2
+    unknown = [[None, None], [None, None]]
+    for nothing in (None, [[1.0]], unknown):
+        x, _ = compare(check, of(near, measured(nothing)))
+        assert x.n == 0
+
+
+def test_reduced_and_unevenly_cut_runs():
+    runs = of(constant(0.8), constant(0.5), constant(0.6))
+    cut = {"departs": ("rounds 4 (paper 9)",), "cuts": (("rounds", "4"),)}
+    assert verdict(curves("area"), runs).scaled is None
+    assert verdict(curves("area"), runs, a=cut).scaled.word == "holds"
+    v = verdict(curves("area"), runs, x=cut)
+    assert v.word == "not run"
+    assert sum(c.uneven for c in v.comparisons) == 1
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize(
+    ("measure", "bound", "value", "kind"),
+    [
+        ("tail", "at_least", 0.59, "holds"),
+        ("tail", "at_least", 0.66, "fails"),
+        ("tail", "at_most", 0.66, "holds"),
+        ("decline", "at_most", 0.08, "holds"),
+        ("decline", "at_most", 0.06, "fails"),
+        ("decline", "at_least", 0.06, "holds"),
+        ("area", "at_least", 1.1, "holds"),
+        ("area", "at_least", 1.3, "fails"),
+    ],
+)
+def test_limits(measure, bound, value, kind):
+    """The mean over the last tenth is from 0.6 to 0.65, 0.075 of the first value; the area is 1.16 to 1.27."""
+    runs = of(
+        swelling(
+            8.0,
+            *[1.0] * 18,
+            0.2,
+            field="test_loss",
         )
     )
-    level = compare({**CURVES, "measure": "rounds"}, runs)
-    assert [c.mean for c in level] == [0.0, -10.0]
-    x, y = compare({**CURVES, "measure": "rounds_pairwise"}, runs)
-    assert (x.mean, y.mean) == (-20.0, -10.0)
-    assert x.label == "rounds to the best of both of mean accuracy of New against X on A"
-    assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).word == "fails"
-    assert (
-        verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).word
-        == "holds"
+    assert word(limit(measure, "test_loss", **{bound: value}), runs) == kind
+
+
+def test_limits_of_all_methods():
+    check = limit("tail", "test_loss", at_least=0) | {"methods": "all"}
+    new, *others = compare(check, of(constant(1.0, "test_loss")))
+    assert new.label == "test loss (mean over the last tenth) of New at least 0 on A"
+    assert new.n == SEEDS
+    assert [c.n for c in others] == [0, 0]
+
+
+def test_the_time_of_one_method_over_that_of_another():
+    x = swelling(1.0, 1.0, field="seconds_train")
+    runs = of(swelling(1.0, 1.05, field="seconds_train"), x)
+    at_most = {
+        most: limit("seconds_over", "seconds_train", reference="x", at_most=most)
+        for most in (1.04, 1.1)
+    }
+    (c,) = compare(at_most[1.1], runs)
+    assert c.mean == pytest.approx(0.05)
+    assert word(at_most[1.1], runs) == "holds"
+    assert word(at_most[1.04], runs) == "fails"
+    (c,) = compare(
+        at_most[1.1],
+        runs,
+        x={"departs": ("rounds 2 (paper 9)",)},
     )
+    assert c.reduced  # the other side counts too
+    (c,) = compare(
+        at_most[1.1],
+        runs,
+        a={"reading": Reading(round="best")},
+    )
+    assert c.mean == pytest.approx(0.05)  # of all rounds, not of the one with the fewest seconds
+
+
+# ---- which rows
+
+
+SWEEP = [
+    *(Row("new", hyperparameters={"p": p}) for p in (0.0, 0.5, 1.0)),
+    Row("x"),
+    Row("y"),
+]
+
+
+@pytest.mark.parametrize(
+    ("worse", "rivals"),
+    [
+        ("others", ["New p=0.0", "New p=1.0", "X", "Y"]),
+        ("new", ["New p=0.0", "New p=1.0"]),
+        (["x", {"algo": "new", "p": 1.0}], ["X", "New p=1.0"]),
+    ],
+)
+def test_rows_are_named_by_method_hyperparameter_or_as_the_others(worse, rivals):
+    check = curves(
+        "final",
+        "test_loss",
+        worse,
+    ) | {"better": {"algo": "new", "p": 0.5}}
+    labels = [c.label for c in compare(check, {}, SWEEP)]
+    start = "final value of test loss of New p=0.5 against "
+    assert labels == [f"{start}{rival} on A" for rival in rivals]
