@@ -64,6 +64,14 @@ def every_seed(make, seeds=SEEDS):
     return {s: make(1 + s / 100) for s in range(seeds)}
 
 
+def finals(each=0.0, **fields):
+    """Runs that end with these numbers, higher by ``each`` from seed to seed."""
+    runs = {}
+    for seed in range(SEEDS):
+        runs[seed] = final(**{name: value + each * seed for name, value in fields.items()})
+    return runs
+
+
 class Given(Evidence):
     """Runs by (setup, method) or (setup, method, value of its hyperparameter)."""
 
@@ -91,6 +99,10 @@ def claim(paper, name):
 def verdict(paper, name, runs, **found):
     """The verdict on a claim as if all rows were tuned alike."""
     return judge(claim(paper, name), Given(replace(papers()[paper], values={}), runs, **found))
+
+
+def word(paper, name, runs, **found):
+    return verdict(paper, name, runs, **found).word
 
 
 def compare(paper, name, runs, **found):

@@ -1,7 +1,13 @@
 """AdaFedAdam's claims with functions of their own: runs made up here, verdicts by hand."""
 
+from functools import partial
+
+import claim_runs
 import pytest
-from claim_runs import compare, every_seed, final, verdict
+from claim_runs import finals
+
+word = partial(claim_runs.word, "adafedadam")
+compare = partial(claim_runs.compare, "adafedadam")
 
 ALPHAS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
@@ -9,80 +15,98 @@ ALPHAS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 # ---- c15, c16, c17, c24: the error over alpha
 
 
-def point(mean, spread):
-    """A run's error and relative spread, which are derived from accuracies: error 1 - mean, spread std / error."""
-    return every_seed(
-        lambda e: final(
-            accuracy_mean_weighted=1 - e * mean, accuracy_std_weighted=e * spread * e * mean
-        )
-    )
-
-
 def front(points, **others):
-    runs = {("synthetic", "adafedadam", a): point(*v) for a, v in points.items()}
-    return runs | {("synthetic", m): point(*v) for m, v in others.items()}
+    """Runs by alpha and of other methods, from their mean errors and relative spreads of the error."""
+    errors = {("synthetic", "adafedadam", alpha): point for alpha, point in points.items()}
+    errors |= {("synthetic", algo): point for algo, point in others.items()}
+    runs = {}
+    for key, (mean, spread) in errors.items():
+        runs[key] = finals(
+            accuracy_mean_weighted=1 - mean,
+            accuracy_std_weighted=spread * mean,
+        )
+    return runs
 
 
 @pytest.mark.parametrize(
-    ("at_four", "word"),
+    ("at_four", "kind"),
     [
-        ((0.11, 0.6), "holds"),  # the spread falls, the error rises by 1 to 1.09 points
-        ((0.125, 0.6), "mixed"),  # by 2.5 to 2.7 points
+        ((0.11, 0.6), "holds"),  # the spread falls, the error rises by 1 point
+        ((0.125, 0.6), "mixed"),  # by 2.5 points
         ((0.11, 0.95), "mixed"),  # the spread rises
         ((0.09, 0.6), "mixed"),  # the error falls
         ((0.1, 0.6), "undecided"),  # the error stays
     ],
 )
-def test_fairness_at_a_slight_cost(at_four, word):
-    assert verdict("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: at_four})).word == word
+def test_fairness_at_a_slight_cost(at_four, kind):
+    assert word("c15", front({1.0: (0.1, 0.9), 4.0: at_four})) == kind
 
 
 def test_the_parts_of_a_slight_cost():
-    falls, band = compare("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}))
+    points = {1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}
+    falls, band = compare("c15", front(points))
+    assert falls.mean == pytest.approx(30)
     rises, slight = band.parts
-    assert [c.mean for c in (falls, rises, slight)] == pytest.approx(
-        [30 * 1.045, 1 * 1.045, 2 - 1 * 1.045]
-    )
+    assert rises.mean == pytest.approx(1)
+    assert slight.mean == pytest.approx(2 - 1)
     assert band.label == "mean error, weighted rises by less than 2 from alpha 1 to 4"
 
 
-def test_every_alpha_from_1_to_4_against_none():
-    fair = {a: (0.1 + a / 1000, 0.9 - a / 10) for a in ALPHAS}
-    assert verdict("adafedadam", "c16", front(fair)).word == "holds"
-    assert verdict("adafedadam", "c16", front(fair | {3.0: (0.1, 0.95)})).word == "mixed"
-    assert verdict("adafedadam", "c16", front(fair | {2.0: (0.13, 0.8)})).word == "mixed"
-    # 8 is not asked for
-    assert verdict("adafedadam", "c16", front(fair | {8.0: (0.5, 2.0)})).word == "holds"
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        ({}, "holds"),
+        ({3.0: (0.1, 0.95)}, "mixed"),
+        ({2.0: (0.13, 0.8)}, "mixed"),
+        ({8.0: (0.5, 2.0)}, "holds"),  # 8 is not asked for
+    ],
+)
+def test_every_alpha_from_1_to_4_against_none(other, kind):
+    fair = {alpha: (0.1 + alpha / 1000, 0.9 - alpha / 10) for alpha in ALPHAS}
+    assert word("c16", front(fair | other)) == kind
 
 
-BASELINES = dict.fromkeys(("fedadam", "fednova", "qfedavg"), (0.8, 0.9))
-
-
-def test_dominance_needs_one_point_that_is_better_in_both():
-    """Of eight points, so that a p-value of 1 / 1024 counts eight times."""
-    level = dict.fromkeys(ALPHAS, (0.3, 0.3))
-    v = verdict(
-        "adafedadam", "c17", front(level | {1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    )
-    assert v.word == "holds"
-    assert v.worst.greater == 8 / 1024
-    split = front(level | {1.0: (0.1, 0.4), 2.0: (0.4, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    # no single point is below FedAvg in both
-    assert verdict("adafedadam", "c17", split).word == "mixed"
-
-
-def test_a_point_that_was_not_run_could_still_dominate():
-    some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
-    assert (
-        verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).word == "not run"
-    )
-    shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    # nor does what supports it count yet
-    assert verdict("adafedadam", "c17", shown).word == "not run"
+BASELINES = {
+    "fedavg": (0.2, 0.2),
+    "fedadam": (0.8, 0.9),
+    "fednova": (0.8, 0.9),
+    "qfedavg": (0.8, 0.9),
+}
 
 
 @pytest.mark.parametrize(
-    ("at_eight", "word"),
+    ("better", "kind"),
+    [
+        ({1.0: (0.1, 0.1)}, "holds"),
+        ({1.0: (0.1, 0.4), 2.0: (0.4, 0.1)}, "mixed"),  # no single one is below FedAvg in both
+    ],
+)
+def test_dominance_needs_one_point_that_is_better_in_both(better, kind):
+    level = dict.fromkeys(ALPHAS, (0.3, 0.3))
+    assert word("c17", front(level | better, **BASELINES)) == kind
+
+
+def test_one_of_eight_points_dominates():
+    """A p-value of 1 / 1024 counts eight times."""
+    points = dict.fromkeys(ALPHAS, (0.3, 0.3))
+    points[1.0] = (0.1, 0.1)
+    fedavg, *_ = compare("c17", front(points, **BASELINES))
+    assert fedavg.greater == 8 / 1024
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)},
+        {1.0: (0.1, 0.1)},  # nor does a point that supports it count yet
+    ],
+)
+def test_a_point_that_was_not_run_could_still_dominate(some):
+    assert word("c17", front(some, **BASELINES)) == "not run"
+
+
+@pytest.mark.parametrize(
+    ("at_eight", "kind"),
     [
         ((0.3, 0.5), "holds"),  # from 0.9 by 0.3 to 0.6, then by 0.1: a third of it
         ((0.3, 0.6), "holds"),  # not at all
@@ -91,62 +115,43 @@ def test_a_point_that_was_not_run_could_still_dominate():
         ((0.2, 0.5), "undecided"),  # the error stays
     ],
 )
-def test_little_is_gained_beyond_alpha_4(at_eight, word):
-    runs = front({1.0: (0.1, 0.9), 4.0: (0.2, 0.6), 8.0: at_eight})
-    assert verdict("adafedadam", "c24", runs).word == word
+def test_little_is_gained_beyond_alpha_4(at_eight, kind):
+    points = {1.0: (0.1, 0.9), 4.0: (0.2, 0.6), 8.0: at_eight}
+    assert word("c24", front(points)) == kind
 
 
 # ---- c25: fairness over alpha
 
 
-def fairness(*points):
-    """STD and worst 30 % at alpha 0, 1 and 4."""
-    return {
-        ("synthetic", "adafedadam", a): every_seed(
-            lambda e, std=std, worst=worst: final(
-                accuracy_std_weighted=e * std, accuracy_worst30_weighted=e * worst
-            )
-        )
-        for a, (std, worst) in zip((0.0, 1.0, 4.0), points, strict=True)
-    }
-
-
 @pytest.mark.parametrize(
-    ("points", "word"),
+    ("stds", "worst", "kind"),
     [
-        (((0.3, 0.4), (0.2, 0.5), (0.1, 0.6)), "holds"),
-        (((0.3, 0.4), (0.1, 0.5), (0.2, 0.6)), "mixed"),  # the STD rises from 1 to 4
-        (((0.3, 0.4), (0.2, 0.6), (0.1, 0.5)), "mixed"),  # the worst 30 % falls from 1 to 4
-        (((0.3, 0.4), (0.2, 0.5), (0.1, 0.5)), "undecided"),  # the worst 30 % stays
+        ((0.3, 0.2, 0.1), (0.4, 0.5, 0.6), "holds"),
+        ((0.3, 0.1, 0.2), (0.4, 0.5, 0.6), "mixed"),  # the STD rises from 1 to 4
+        ((0.3, 0.2, 0.1), (0.4, 0.6, 0.5), "mixed"),  # the worst 30 % falls from 1 to 4
+        ((0.3, 0.2, 0.1), (0.4, 0.5, 0.5), "undecided"),  # the worst 30 % stays
     ],
 )
-def test_fairer_with_every_step_of_alpha(points, word):
-    assert verdict("adafedadam", "c25", fairness(*points)).word == word
+def test_fairer_with_every_step_of_alpha(stds, worst, kind):
+    """At alpha 0, 1 and 4."""
+    runs = {}
+    alphas = (0.0, 1.0, 4.0)
+    for alpha, std, least in zip(alphas, stds, worst, strict=True):
+        runs["synthetic", "adafedadam", alpha] = finals(
+            accuracy_std_weighted=std,
+            accuracy_worst30_weighted=least,
+        )
+    assert word("c25", runs) == kind
 
 
 # ---- c23: stable without tuning
 
-SETUPS = ("femnist", "cifar10_dir005", "sent140", "synthetic")
-
-
-def means(own, **lags):
-    """Mean accuracies: AdaFedAdam's per set, and by how much each baseline is behind it, 0 where not given."""
-    runs = {}
-    for setup, value in zip(SETUPS, own, strict=True):
-        values = {"adafedadam": value}
-        values |= {
-            m: value - lags.get(m, {}).get(setup, 0.0)
-            for m in ("fedavg", "fedadam", "fednova", "qfedavg")
-        }
-        runs |= {
-            (setup, m): every_seed(
-                lambda e, v=v: final(accuracy_mean_weighted=v / 100 + (e - 1) / 10)
-            )
-            for m, v in values.items()
-        }
-    return runs
-
-
+SETUPS = {
+    "femnist": 80,
+    "cifar10_dir005": 60,
+    "sent140": 70,
+    "synthetic": 90,
+}
 FAR = {
     "fedavg": {"femnist": 6},
     "fedadam": {"sent140": 6},
@@ -155,15 +160,25 @@ FAR = {
 }
 
 
+def behind(lags):
+    """Mean accuracies of AdaFedAdam, and of baselines that are behind it in some sets."""
+    runs = {}
+    for setup, accuracy in SETUPS.items():
+        for algo, by_setup in {"adafedadam": {}, **lags}.items():
+            lag = by_setup.get(setup, 0)
+            runs[setup, algo] = finals(accuracy_mean_weighted=(accuracy - lag) / 100)
+    return runs
+
+
 def test_each_baseline_is_far_behind_somewhere():
-    v = verdict("adafedadam", "c23", means((80, 60, 70, 90), **FAR))
-    assert (v.word, len(v.comparisons)) == ("holds", 4)
-    near = FAR | {"fedavg": dict.fromkeys(SETUPS, 4.0)}
-    # never by 5 points
-    assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **near)).word == "mixed"
+    assert len(compare("c23", behind(FAR))) == 4
+    assert word("c23", behind(FAR)) == "holds"
+    never_by_five = dict.fromkeys(SETUPS, 4.0)
+    assert word("c23", behind(FAR | {"fedavg": never_by_five})) == "mixed"
 
 
 def test_a_set_that_was_not_run_could_still_show_it():
-    runs = means((80, 60, 70, 90), **FAR)
-    missing = {k: v for k, v in runs.items() if k[0] != "sent140"}
-    assert verdict("adafedadam", "c23", missing).word not in ("holds", "fails")
+    runs = behind(FAR)
+    for algo in ("adafedadam", *FAR):
+        del runs["sent140", algo]
+    assert word("c23", runs) == "not run"

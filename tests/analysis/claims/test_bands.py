@@ -1,86 +1,89 @@
 """Means that must be within a band: the numbers of public benchmarks, by hand."""
 
+from functools import partial
+
+import claim_runs
 import pandas as pd
 import pytest
-from claim_runs import Run, verdict
-from units import unit
+from claim_runs import Run
+from units import diverged
 
-from fedbench.analysis.curves import mean_between, rounds_to
+from fedbench.analysis.curves import mean_between
 
-CURVE = pd.Series([0.1, 0.5, 0.9, 0.8], index=[0, 50, 100, 150])
+verdict = partial(claim_runs.verdict, "known")
 
 
-def run(accuracies, rounds=1000, whole=1000):
-    """A run with an accuracy by round."""
-    made = Run([{"round": at, "accuracy_mean_weighted": value} for at, value in accuracies.items()])
-    made.config, made.meta = (
-        {"rounds": rounds},
-        {"departures": {} if rounds == whole else {"rounds": [whole, rounds]}},
-    )
+def run(accuracies, rounds=1000, field="accuracy_mean_weighted"):
+    """A run of 1000 rounds, or reduced to fewer, with an accuracy by round."""
+    rows = [{"round": at, field: value} for at, value in accuracies.items()]
+    made = Run(rows)
+    made.config = {"rounds": rounds}
+    departures = {} if rounds == 1000 else {"rounds": [1000, rounds]}
+    made.meta = {"departures": departures}
     return made
 
 
-def of_seeds(curves, **more):
-    return {seed: run(c, **more) for seed, c in enumerate(curves)}
+def of_seeds(*accuracies, **more):
+    """One run per accuracy after 100 rounds."""
+    return {seed: run({100: value}, **more) for seed, value in enumerate(accuracies)}
 
 
-def test_numbers_of_a_curve():
-    assert (rounds_to(CURVE, 0.8, lower=False), rounds_to(CURVE, 0.95, lower=False)) == (
-        100,
-        float("inf"),
-    )
-    assert rounds_to(CURVE, 0.1, lower=True) == 0
-    assert mean_between(CURVE, 100, 150, 1.0) == pytest.approx(0.85)
-    assert mean_between(CURVE, 200, 300, 0.5) == pytest.approx(0.85)  # of a run of half the length
-    assert mean_between(CURVE, 10, 20, 1.0) is None
+def test_the_mean_of_a_part_of_a_curve():
+    rounds = [0, 50, 100, 150]
+    curve = pd.Series([0.1, 0.5, 0.9, 0.8], index=rounds)
+    assert mean_between(curve, 100, 150, 1.0) == pytest.approx(0.85)
+    assert mean_between(curve, 200, 300, 0.5) == pytest.approx(0.85)  # of a run of half the length
+    assert mean_between(curve, 10, 20, 1.0) is None
 
 
-BAND = ("known", "c01")  # the accuracy after 100 rounds is from 76 to 86 %
-
-
-def at(accuracy, seeds):
-    return {("mnist_power_law", "fedavg"): of_seeds([{0: 0.1, 100: accuracy}] * seeds)}
+def within(accuracy, seeds=10):
+    """The verdict on an accuracy after 100 rounds, which is to be from 76 to 86 %."""
+    return verdict("c01", {("mnist_power_law", "fedavg"): of_seeds(*[accuracy] * seeds)})
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "word", "p", "ends"),
+    ("accuracy", "word", "for_p", "against_p", "ends"),
     [
-        (0.81, "holds", (1 / 1024, 1.0), (5, 5)),
-        (0.70, "fails", (1.0, 2 / 1024), (-6, 16)),  # on the right side of one end, and yet refuted
-        (0.88, "fails", (1.0, 2 / 1024), (12, -2)),
-        (0.76, "undecided", (1.0, 1.0), (0, 10)),  # the end itself is not within
+        (0.81, "holds", 1 / 1024, 1.0, (5, 5)),
+        # on the right side of one end, and yet refuted
+        (0.70, "fails", 1.0, 2 / 1024, (-6, 16)),
+        (0.88, "fails", 1.0, 2 / 1024, (12, -2)),
+        (0.76, "undecided", 1.0, 1.0, (0, 10)),  # the end itself is not within
     ],
 )
-def test_two_one_sided_tests(accuracy, word, p, ends):
+def test_two_one_sided_tests(accuracy, word, for_p, against_p, ends):
     """Both ends must be shown: the larger p counts for, and twice the smaller one against."""
-    found = verdict(*BAND, at(accuracy, 10))
+    found = within(accuracy)
+    assert found.word == word
     (c,) = found.comparisons
-    assert (found.word, c.for_p, c.against_p) == (word, *p)
+    assert c.for_p == for_p
+    assert c.against_p == against_p
     assert [part.mean for part in c.parts] == pytest.approx(ends)
     assert c.label == "accuracy % after 100 rounds of FedAvg from 76 to 86"
 
 
-@pytest.mark.parametrize(("seeds", "word", "lacking"), [
-    (4, "undecided", ("hold", 5)), (5, "holds", ("fail", 6)), (6, "holds", None),
-])  # fmt: skip
-def test_seeds_that_a_band_takes(seeds, word, lacking):
+@pytest.mark.parametrize(
+    ("seeds", "word", "lacking", "outside"),
+    [
+        (4, "undecided", ("hold", 5), "undecided"),
+        (5, "holds", ("fail", 6), "undecided"),
+        (6, "holds", None, "fails"),
+    ],
+)
+def test_seeds_that_a_band_takes(seeds, word, lacking, outside):
     """1 / 32 shows both ends; one of them is refuted at 2 / 64, and not at 2 / 32."""
-    found = verdict(*BAND, at(0.81, seeds))
-    assert (found.word, found.lacking and found.lacking[::2]) == (word, lacking)
-    assert verdict(*BAND, at(0.7, seeds)).word == ("fails" if seeds == 6 else "undecided")
-    assert verdict(*BAND, {}).word == "not run"
+    found = within(0.81, seeds)
+    assert found.word == word
+    assert (found.lacking and found.lacking[::2]) == lacking
+    assert within(0.7, seeds).word == outside
 
 
 @pytest.mark.parametrize(
     ("other", "rounds", "n", "p"),
     [
         ({80: 0.98}, 1000, 6, 1 / 64),
-        (
-            {600: 0.98},
-            1000,
-            6,
-            32 / 64,
-        ),  # 426 above the upper end, five are 94 below; 1 + 31 signs reach the 44
+        # 426 above the upper end, five are 94 below; 1 + 31 signs reach the 44
+        ({600: 0.98}, 1000, 6, 32 / 64),
         # never gets there: outside by as much as the others are within
         ({400: 0.9}, 1000, 6, 7 / 64),
         ({100: 0.9}, 100, 5, 1 / 32),  # not in 100 rounds, but perhaps in 174
@@ -88,39 +91,47 @@ def test_seeds_that_a_band_takes(seeds, word, lacking):
 )
 def test_a_number_of_rounds(other, rounds, n, p):
     """With ten clients a round, one row of five, the band is from 43.5 to 174 rounds. Five seeds take 80."""
-    runs = {0: run(other, rounds), **{s: run({40: 0.5, 80: 0.97}) for s in range(1, 6)}}
-    one, c, *more = verdict("known", "c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons
-    assert (c.n, c.greater) == (n, p)
-    assert c.label == "rounds to 97 % of FedAvg participation=10 from 43.5 to 174"
-    assert [row.n for row in (one, *more)] == [0, 0, 0, 0]
+    runs = dict.fromkeys(range(5), run({40: 0.5, 80: 0.97}))
+    runs[5] = run(other, rounds)
+    rows = verdict("c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons
+    assert [row.n for row in rows] == [0, n, 0, 0, 0]
+    assert rows[1].greater == p
+    assert rows[1].label == "rounds to 97 % of FedAvg participation=10 from 43.5 to 174"
 
 
 def test_where_no_seed_gets_there_the_band_is_refuted():
-    runs = of_seeds([{400: 0.9}] * 6)
-    found = verdict("known", "c04", {("mcmahan_iid_epochs5", "fedavg"): runs})
-    assert (found.word, found.comparisons[0].less) == ("fails", 2 / 64)
-    assert found.comparisons[0].against_p == 1 / 64  # both ends turn with the same signs
+    runs = dict.fromkeys(range(6), run({400: 0.9}))
+    found = verdict("c04", {("mcmahan_iid_epochs5", "fedavg"): runs})
+    assert found.word == "fails"
+    (c,) = found.comparisons
+    assert c.less == 2 / 64
+    assert c.against_p == 1 / 64  # both ends turn with the same signs
 
 
 def test_a_seed_that_diverged_is_outside_and_one_without_the_number_is_left_out():
-    runs = of_seeds([{50: 0.99}] * 6)
-    assert verdict("known", "c06", {("niid_iid", "fedavg"): runs}).word == "holds"
+    within_band = {50: 0.99}
+    runs = dict.fromkeys(range(6), run(within_band))
+    setting = ("niid_iid", "fedavg")
+    assert verdict("c06", {setting: runs}).word == "holds"
     del runs[2]
-    lost = {"others": ((unit(2), "diverged"),)}
-    (c,) = verdict("known", "c06", {("niid_iid", "fedavg"): runs}, niid_iid=lost).comparisons
-    assert (c.n, c.greater) == (6, 7 / 64)  # five of six of one size: one or no sign turned
-    runs[2] = Run([{"round": 50, "accuracy_mean": 0.99}])
-    runs[2].config, runs[2].meta = {"rounds": 1000}, {"departures": {}}
-    (c,) = verdict("known", "c06", {("niid_iid", "fedavg"): runs}).comparisons
-    assert (c.n, c.greater) == (5, 1 / 32)
+    lost = {"others": diverged(2)}
+    (c,) = verdict("c06", {setting: runs}, niid_iid=lost).comparisons
+    assert c.n == 6
+    assert c.greater == 7 / 64  # five of six of one size: one or no sign turned
+    runs[2] = run(within_band, field="accuracy_mean")
+    (c,) = verdict("c06", {setting: runs}).comparisons
+    assert c.n == 5
+    assert c.greater == 1 / 32
 
 
 def test_a_lead_over_another_method_seed_by_seed():
     """Four seeds lead by one point, one is behind by three."""
-    values = {"fedavg": [0.5] * 5, "fedadam": [0.51] * 4 + [0.47]}
+    level = {seed: run({1150: 0.5}) for seed in range(5)}
+    ahead = {seed: run({1150: 0.51}) for seed in range(4)}
     runs = {
-        ("reddi_shakespeare", algo): of_seeds([{1150: x} for x in v]) for algo, v in values.items()
+        ("reddi_shakespeare", "fedavg"): level,
+        ("reddi_shakespeare", "fedadam"): ahead | {4: run({1150: 0.47})},
     }
-    (c,) = verdict("known", "c12", runs).comparisons
-    assert (c.mean, c.n) == (pytest.approx(0.2), 5)
-    assert verdict("known", "c13", runs).word == "not run"
+    (c,) = verdict("c12", runs).comparisons
+    assert c.mean == pytest.approx(0.2)
+    assert c.n == 5

@@ -1,197 +1,189 @@
 """FedFa's claims with functions of their own: runs made up here, verdicts by hand (p of n signs alike: 2^-n)."""
 
-import math
+from functools import partial
 
+import claim_runs
 import pytest
-from claim_runs import SEEDS, Run, compare, curve, every_seed, final, verdict
-from units import unit
+from claim_runs import SEEDS, Run, curve, finals
+from units import diverged
 
-# ---- FedFa, c07 and c12
-
+word = partial(claim_runs.word, "fedfa")
+compare = partial(claim_runs.compare, "fedfa")
 
 SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")
 
 
-def swinging(heights, seeds=SEEDS):
-    def made(e, h):
-        values = [e * h * (i % 2) for i in range(6)]
-        return Run(
-            [{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)]
-        )
+def swinging(height, swing):
+    """Runs whose accuracy and loss swing above a height."""
+    rows = []
+    for round in range(6):
+        value = height + swing * (round % 2)
+        rows.append({"round": round, "accuracy_mean": value, "train_loss": value})
+    return dict.fromkeys(range(SEEDS), Run(rows))
 
-    return {
-        (s, "fedavg"): every_seed(lambda e, h=h: made(e, h), seeds)
-        for s, h in zip(SYNTHETIC, heights, strict=True)
-    }
+
+# ---- c07: less stable
+
+
+def swings(*values):
+    runs = {}
+    for setup, swing in zip(SYNTHETIC, values, strict=True):
+        runs[setup, "fedavg"] = swinging(0, swing)
+    return runs
 
 
 def test_setbacks_tend_to_rise_from_setup_to_setup():
     """One step may go the other way: of six pairs five rise and one falls, 4/6."""
-    found = compare("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4)))
-    assert [c.mean for c in found] == [pytest.approx(4 / 6)] * 2  # accuracy and loss
-    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4))).word == "holds"
-    assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).word == "fails"
-    assert verdict("fedfa", "c07", swinging((0.1, 0.3, 0.2, 0.4), seeds=4)).word == "undecided"
+    runs = swings(0.1, 0.3, 0.2, 0.4)
+    accuracy, loss = compare("c07", runs)
+    assert accuracy.mean == pytest.approx(4 / 6)
+    assert loss.mean == pytest.approx(4 / 6)
+    assert word("c07", runs) == "holds"
+    assert word("c07", swings(0.4, 0.3, 0.2, 0.1)) == "fails"
 
 
 def test_a_run_that_diverged_is_the_least_stable():
-    runs = swinging((0.1, 0.2, 0.3, 0.0))
-    assert verdict("fedfa", "c07", runs).word == "undecided"  # three pairs rise and three fall
+    runs = swings(0.1, 0.2, 0.3, 0.0)
+    assert word("c07", runs) == "undecided"  # three pairs rise and three fall
     runs["synthetic_1_1", "fedavg"] = {}
-    lost = tuple((unit(s), "diverged") for s in range(SEEDS))
-    found = compare("fedfa", "c07", runs, synthetic_1_1={"others": lost})
-    assert [c.mean for c in found] == [1.0, 1.0]
-    assert verdict("fedfa", "c07", runs, synthetic_1_1={"others": lost}).word == "holds"
+    lost = {"others": diverged(*range(SEEDS))}
+    accuracy, loss = compare("c07", runs, synthetic_1_1=lost)
+    assert accuracy.mean == loss.mean == 1.0
 
 
-def mirrored(difference, noise=0.0, seeds=SEEDS):
+# ---- c12: symmetry
+
+
+def mirrored(difference, noise=0.0):
     """Final accuracies at alpha and 1 - alpha, apart by a difference and by noise of one sign after the other."""
+    low = {}
+    high = {}
+    for seed in range(SEEDS):
+        swing = noise * (-1) ** seed
+        low[seed] = curve([0.5 - swing] * 2)
+        high[seed] = curve([0.5 + difference + swing] * 2)
     runs = {}
-    for a, sign in [(i / 10, 0.0) for i in range(5)] + [(i / 10, 1.0) for i in range(6, 11)]:
-        values = {
-            s: 0.5 + s / 50 + sign * difference + (2 * sign - 1) * noise * (-1) ** s
-            for s in range(seeds)
-        }
-        runs["synthetic_1_1", "fedfa", a] = {s: curve([v, v]) for s, v in values.items()}
+    for tenths in range(5):
+        runs["synthetic_1_1", "fedfa", tenths / 10] = low
+        runs["synthetic_1_1", "fedfa", (10 - tenths) / 10] = high
     return runs
 
 
 @pytest.mark.parametrize(
-    ("difference", "word"),
-    [(0.0, "holds"), (0.009, "holds"), (-0.009, "holds"), (0.011, "fails"), (-0.011, "fails")],
+    ("difference", "noise", "kind"),
+    [
+        (0.009, 0.0, "holds"),
+        (-0.009, 0.0, "holds"),
+        (0.011, 0.0, "fails"),
+        (-0.011, 0.0, "fails"),
+        (0.0, 0.02, "undecided"),
+    ],
 )
-def test_symmetry_within_a_margin(difference, word):
+def test_symmetry_within_a_margin(difference, noise, kind):
     """Two one-sided tests: what is not shown to be small is not small."""
-    assert verdict("fedfa", "c12", mirrored(difference)).word == word
-    assert verdict("fedfa", "c12", mirrored(difference, seeds=3)).word == "undecided"
+    assert word("c12", mirrored(difference, noise)) == kind
 
 
 def test_leads_of_accuracies_are_points():
-    """Alpha 1 is 1.2 points ahead of alpha 0: 0.2 points beyond the margin; 82 % are 2 points ahead of 80 %."""
-    first, *_ = compare("fedfa", "c12", mirrored(0.012))
+    """Alpha 1 is 1.2 points ahead of alpha 0: 0.2 points beyond the margin."""
+    first, *_ = compare("c12", mirrored(0.012))
     assert first.mean == pytest.approx(-0.2)
-    (found,) = compare("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1)))
-    assert found.mean == pytest.approx(2)
-    runs = sweep("mnist", level(0.8, a9=0.82), level(0.1, a9=0.101)) | sweep(
-        "synthetic_1_1", level(0.8), level(0.1)
-    )
-    (found,) = compare("fedfa", "c15", runs)
-    assert found.mean in (pytest.approx(2), pytest.approx(10))  # points, or their squares
-    found = compare("fedfa", "c20", rates((0.6, 0.0), (0.5, 0.0)))
-    assert found[2].mean == pytest.approx(10)
 
 
-def test_noise_is_not_symmetry():
-    assert verdict("fedfa", "c12", mirrored(0.0, noise=0.02)).word == "undecided"
-    assert math.isclose(
-        mirrored(0.0, noise=0.02)["synthetic_1_1", "fedfa", 1.0][0].last_round()["accuracy_mean"],
-        0.52,
-    )
+# ---- c13 and c15: the sweeps over alpha
 
 
-# ---- FedFa, c13 and c15: the sweeps over alpha
-
-
-SWEPT = tuple(i / 10 for i in range(11))
-
-
-def sweep(setup, means, variances, seeds=SEEDS):
-    """Final mean accuracy and variance by alpha."""
-    return {
-        (setup, "fedfa", a): {
-            s: final(accuracy_mean=m + s / 1000, accuracy_variance=v) for s in range(seeds)
-        }
-        for a, m, v in zip(SWEPT, means, variances, strict=True)
-    }
-
-
-def level(value, **at):
-    """The same number for every alpha but some: a3 is that of 0.3."""
-    return [at.get(f"a{i}", value) for i in range(11)]
+def sweep(setup, mean=0.8, variance=0.1, **at):
+    """Final mean accuracy and variance by alpha: the same for every alpha but some, a3 is 0.3."""
+    runs = {}
+    for tenths in range(11):
+        own_mean, own_variance = at.get(f"a{tenths}", (mean, variance))
+        runs[setup, "fedfa", tenths / 10] = finals(
+            accuracy_mean=own_mean,
+            accuracy_variance=own_variance,
+        )
+    return runs
 
 
 def test_some_alpha_is_better_than_a_half():
-    """Ten values: 10 / 1024."""
-    (found,) = compare("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1)))
-    assert found.greater == pytest.approx(10 / 1024)
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1))).word == "holds"
-    assert verdict("fedfa", "c13", sweep("mnist", level(0.8, a5=0.82), level(0.1))).word == "fails"
-    assert (
-        verdict("fedfa", "c13", sweep("mnist", level(0.8, a9=0.82), level(0.1), seeds=7)).word
-        == "undecided"
-    )
+    """Ten values: 10 / 1024. 82 % are 2 points ahead of 80 %."""
+    runs = sweep("mnist", a9=(0.82, 0.1))
+    (c,) = compare("c13", runs)
+    assert c.greater == pytest.approx(10 / 1024)
+    assert c.mean == pytest.approx(2)
+    assert word("c13", runs) == "holds"
+    assert word("c13", sweep("mnist", a5=(0.82, 0.1))) == "fails"
 
 
 @pytest.mark.parametrize(
-    ("mean", "variance", "word"),
+    ("mean", "variance", "p", "kind"),
     [
-        (0.82, 0.11, "holds"),
-        (0.78, 0.09, "holds"),
-        (0.82, 0.09, "undecided"),
-        (0.78, 0.11, "undecided"),
+        (0.82, 0.11, 40 / 1024, "holds"),
+        (0.78, 0.09, 40 / 1024, "holds"),
+        (0.82, 0.09, 1.0, "undecided"),
+        (0.78, 0.11, 1.0, "undecided"),
     ],
 )
-def test_a_higher_mean_with_a_larger_variance(mean, variance, word):
+def test_a_higher_mean_with_a_larger_variance(mean, variance, p, kind):
     """One alpha is enough, in either figure; where all others are level with 0.5 nothing is refuted."""
-    runs = sweep("mnist", level(0.8, a9=mean), level(0.1, a9=variance))
-    runs |= sweep("synthetic_1_1", level(0.8), level(0.1))
-    assert verdict("fedfa", "c15", runs).word == word
-    (found,) = compare("fedfa", "c15", runs)
-    assert found.greater == pytest.approx(40 / 1024 if word == "holds" else 1.0)
+    runs = sweep("mnist", a9=(mean, variance)) | sweep("synthetic_1_1")
+    assert word("c15", runs) == kind
+    (c,) = compare("c15", runs)
+    assert c.greater == pytest.approx(p)
 
 
 def test_where_mean_and_variance_always_differ_the_claim_fails():
     runs = {}
     for setup in ("mnist", "synthetic_1_1"):
-        runs |= sweep(setup, level(0.82, a5=0.8), level(0.1, a5=0.11))
-    assert verdict("fedfa", "c15", runs).word == "fails"
+        runs |= sweep(setup, mean=0.82, a5=(0.8, 0.11))
+    assert word("c15", runs) == "fails"
 
 
-# ---- FedFa, c20: a smaller rate
+# ---- c20: a smaller rate
 
 
-def rates(fast, slow, seeds=SEEDS):
+def rates(fast, slow):
     """Curves of both baselines, at rate 0.01 and 0.001, by (height, swing)."""
-
-    def made(height, swing, e):
-        values = [height + e * swing * (i % 2) for i in range(6)]
-        return Run(
-            [{"round": i, "accuracy_mean": v, "train_loss": v} for i, v in enumerate(values)]
-        )
-
-    return {
-        (setup, algo, lr): {s: made(*how, 1 + s / 100) for s in range(seeds)}
-        for setup in SYNTHETIC
-        for algo in ("fedavg", "fedprox")
-        for lr, how in ((None, fast), (0.001, slow))
-    }
+    runs = {}
+    for setup in SYNTHETIC:
+        for algo in ("fedavg", "fedprox"):
+            runs[setup, algo] = swinging(*fast)
+            runs[setup, algo, 0.001] = swinging(*slow)
+    return runs
 
 
-def test_a_smaller_rate_is_more_stable_and_slower():
-    assert len(compare("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1)))) == 24
-    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1))).word == "holds"
-    assert verdict("fedfa", "c20", rates((0.6, 0.1), (0.5, 0.2))).word == "mixed"  # less stable
-    assert verdict("fedfa", "c20", rates((0.5, 0.2), (0.6, 0.1))).word == "mixed"  # and no worse
-    assert verdict("fedfa", "c20", rates((0.6, 0.2), (0.5, 0.1), seeds=4)).word == "undecided"
+@pytest.mark.parametrize(
+    ("fast", "slow", "kind"),
+    [
+        ((0.6, 0.2), (0.5, 0.1), "holds"),
+        ((0.6, 0.1), (0.5, 0.2), "mixed"),  # less stable
+        ((0.5, 0.2), (0.6, 0.1), "mixed"),  # and no worse
+    ],
+)
+def test_a_smaller_rate_is_more_stable_and_slower(fast, slow, kind):
+    assert word("c20", rates(fast, slow)) == kind
 
 
-# ---- FedFa, c24: the weights alone
+def test_comparisons_of_two_rates():
+    found = compare("c20", rates((0.6, 0.0), (0.5, 0.0)))
+    assert len(found) == 24
+    assert found[2].mean == pytest.approx(10)  # points
 
 
-def weights(with_them, without, seeds=SEEDS):
-    """(variance, worst 20 %) of FedFa with its weights, and with equal ones."""
-    return {
-        (setup, "fedfa", key): {
-            s: final(accuracy_variance=v + s / 1000, accuracy_worst20=w + s / 1000)
-            for s in range(seeds)
-        }
-        for setup in ("synthetic_0_0", "synthetic_05_05", "synthetic_1_1", "femnist")
-        for key, (v, w) in ((None, with_them), (0.0, without))
-    }
+# ---- c24: the weights alone
+
+
+def weights(weighted, equal):
+    """Variance of FedFa with its weights, and with equal ones; the worst 20 % are more accurate with them."""
+    runs = {}
+    for setup in (*SYNTHETIC[1:], "femnist"):
+        of_weighted = finals(accuracy_variance=weighted, accuracy_worst20=0.5)
+        of_equal = finals(accuracy_variance=equal, accuracy_worst20=0.4)
+        runs[setup, "fedfa"] = of_weighted
+        runs[setup, "fedfa", 0.0] = of_equal
+    return runs
 
 
 def test_the_weights_make_it_fairer_than_equal_ones():
-    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4))).word == "holds"
-    # the larger variance
-    assert verdict("fedfa", "c24", weights((0.05, 0.5), (0.04, 0.4))).word == "mixed"
-    assert verdict("fedfa", "c24", weights((0.04, 0.5), (0.05, 0.4), seeds=4)).word == "undecided"
+    assert word("c24", weights(0.04, 0.05)) == "holds"
+    assert word("c24", weights(0.05, 0.04)) == "mixed"  # the larger variance

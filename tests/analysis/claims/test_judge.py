@@ -119,7 +119,8 @@ class Given(Evidence):
 
     def choices(self, row):
         (empty,) = super().choices(row)
-        none = Numbers(**{f.name: getattr(empty, f.name) for f in fields(empty)})
+        copied = {f.name: getattr(empty, f.name) for f in fields(empty)}
+        none = Numbers(**copied)
         hyper = row.hyperparameters.get("gamma", row.hyperparameters.get("epochs"))
         numbers = self.numbers.get((row.setup, row.algo, hyper))
         if numbers is None:
@@ -127,40 +128,21 @@ class Given(Evidence):
         by_seed = by_unit(numbers)
         runs = dict.fromkeys(by_seed)
         facts = self.facts.get(f"{row.setup}_{row.algo}", {})
-        return [
-            replace(
-                none,
-                runs=runs,
-                given={self.key: by_seed},
-                **facts,
-            ),
-            none,
-        ]
+        given = {self.key: by_seed}
+        return [replace(none, runs=runs, given=given, **facts), none]
 
 
 def claim_of(check, paper=PAPER):
     """A claim whose check is read as in a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
     known = {name: getattr(paper, name) for name in sections}
-    return Claim(
-        "c01",
-        "",
-        "",
-        parse(AnyCheck, check, "c01", known),
-        "supports",
-    )
+    parsed = parse(AnyCheck, check, "c01", known)
+    return Claim("c01", "", "", parsed, "supports")
 
 
 def verdict(numbers, check, metric="avg", paper=PAPER, **more):
-    return judge(
-        claim_of(check, paper),
-        Given(
-            paper,
-            numbers,
-            metric,
-            **more,
-        ),
-    )
+    evidence = Given(paper, numbers, metric, **more)
+    return judge(claim_of(check, paper), evidence)
 
 
 def word(*given, **more):
@@ -176,18 +158,11 @@ def tally(v):
 
 def measured(new, x=None, y=None, z=None, setup="a"):
     """The numbers of each method; a method without numbers has not been run."""
-    numbers = dict(
-        zip(
-            METHODS,
-            (new, x, y, z),
-            strict=True,
-        )
-    )
-    return {
-        (setup, method, None): values
-        for method, values in numbers.items()
-        if values is not None  # not run
-    }
+    numbers = {}
+    for method, values in zip(METHODS, (new, x, y, z), strict=True):
+        if values is not None:
+            numbers[setup, method, None] = values
+    return numbers
 
 
 def compares(**keys):
@@ -253,16 +228,8 @@ def test_a_verdict_is_a_word_and_its_counts(numbers, kind, counts):
 
 
 def test_a_claim_that_compares_nothing_is_not_testable():
-    v = judge(
-        Claim(
-            "c",
-            "",
-            "",
-            None,
-            "supports",
-        ),
-        Evidence(PAPER, []),
-    )
+    claim = Claim("c", "", "", None, "supports")
+    v = judge(claim, Evidence(PAPER, []))
     assert v.word == "not testable"
     assert not v.counts
     assert decide([]).word == "not testable"
@@ -784,7 +751,10 @@ def trends(direction, **keys):
 def steps(*heights, seeds=10):
     """Numbers at gamma 0.5, 1, 2 and 10, in multiples of UP."""
     by_gamma = zip(sorted(GAMMAS), heights, strict=True)
-    return {("a", "new", gamma): [height * u for u in UP[:seeds]] for gamma, height in by_gamma}
+    numbers = {}
+    for gamma, height in by_gamma:
+        numbers["a", "new", gamma] = [height * u for u in UP[:seeds]]
+    return numbers
 
 
 @pytest.mark.parametrize("metric", ["avg", "std"])
