@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 RNG = np.random.default_rng(0)
+VALUES = b'\x00\xff"\\[{0-9eE,\n\x1b\xed\xa0\x80'
 
 
 def bytes_of(*shape):
@@ -136,3 +137,28 @@ def error_while_waiting(thread, capsys):
             thread.join(0.01)
             shown += capsys.readouterr().err
     return shown
+
+
+def mutated(content, rng, inserted):
+    """Change some bytes, near the beginning or the end more often than elsewhere."""
+    content = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        size = len(content)
+        if not size:
+            break
+        edge = rng.randrange(min(size, 200))
+        place = rng.choice((rng.randrange(size), edge, size - 1 - edge))
+        kind = rng.randrange(6)
+        if kind == 0:
+            content[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            content[place] = rng.choice(VALUES)
+        elif kind == 2:
+            del content[place : place + rng.choice((1, 4, 50))]
+        elif kind == 3:
+            content[place:place] = rng.choice(inserted)
+        elif kind == 4:
+            content[place : place + 20] = rng.randbytes(20)
+        else:
+            del content[place:]
+    return bytes(content)

@@ -28,7 +28,7 @@ PUBLISHED = {name: files for name, m in MODULES.items() if (files := getattr(m, 
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    monkeypatch.delenv("FEDBENCH_OFFLINE")
     monkeypatch.delenv("FEDBENCH_MIRRORS", raising=False)
     with serving() as running:
         yield running

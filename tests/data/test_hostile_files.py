@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_files import leaf_file, pack, write, write_cifar10, write_cifar100, write_idx
+from data_files import (
+    VALUES,
+    leaf_file,
+    mutated,
+    pack,
+    write,
+    write_cifar10,
+    write_cifar100,
+    write_idx,
+)
 from PIL import Image
 from test_image_sources import write_cinic, write_clothing, write_nist, write_tiny
 from test_text_sources import write_plays, write_tweets, write_wiki
@@ -35,33 +44,7 @@ from fedbench.data.sources import (
 )
 
 TIMES = 40  # mutations of a data set
-VALUES = b'\x00\xff"\\[{0-9eE,\n\x1b\xed\xa0\x80'
 INSERTED = (VALUES, b"[" * 5000, b"9" * 5000, b'"\\ud800"', b"NaN", b"1e999")
-
-
-def mutated(content, rng):
-    """Flip, overwrite, remove or add some bytes, near the beginning or the end more often than elsewhere."""
-    content = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        size = len(content)
-        if not size:
-            break
-        edge = rng.randrange(min(size, 200))
-        place = rng.choice((rng.randrange(size), edge, size - 1 - edge))
-        kind = rng.randrange(6)
-        if kind == 0:
-            content[place] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            content[place] = rng.choice(VALUES)
-        elif kind == 2:
-            del content[place : place + rng.choice((1, 4, 50))]
-        elif kind == 3:
-            content[place:place] = rng.choice(INSERTED)
-        elif kind == 4:
-            content[place : place + 20] = rng.randbytes(20)
-        else:
-            del content[place:]
-    return bytes(content)
 
 
 def make_npz(folder, save=np.savez, **more):
@@ -93,7 +76,7 @@ def load_npz(folder):
 
 
 def load_tweets(folder):
-    examples = sent140.load(folder, min_tweets=1, glove="small.2d.txt", download=False)
+    examples = sent140.load(folder, min_tweets=1, glove="small.2d.txt")
     return examples.vectors()
 
 
@@ -112,37 +95,22 @@ SETS = {
     "npz": (make_npz, load_npz),
     "npz compressed": (partial(make_npz, save=np.savez_compressed), load_npz),
     "npz words": (partial(make_npz, owner=["a", "b\u00e9"] * 4), load_npz),
-    "idx": (lambda d: write_idx(d / "MNIST/raw"), partial(mnist.load, download=False)),
+    "idx": (lambda d: write_idx(d / "MNIST/raw"), mnist.load),
     "leaf": (lambda d: leaf_file(d / "d.json", USERS), lambda d: leaf_json.load(str(d / "d.json"))),
     "leaf text": (
         make_text,
         lambda d: shakespeare.load(d, 0, json_train=str(d / "d.json"), split=1),
     ),
-    "femnist leaf": (
-        lambda d: leaf_file(d / "femnist/data/train/a.json", WRITERS),
-        partial(femnist.load, download=False),
-    ),
-    "femnist nist": (lambda d: write_nist(d / "femnist"), partial(femnist.load, download=False)),
+    "femnist leaf": (lambda d: leaf_file(d / "femnist/data/train/a.json", WRITERS), femnist.load),
+    "femnist nist": (lambda d: write_nist(d / "femnist"), femnist.load),
     "sent140": (write_tweets, load_tweets),
-    "shakespeare": (write_plays, lambda d: shakespeare.load(d, 0, split=1, download=False)),
-    "wikitext2": (
-        write_wiki,
-        partial(wikitext2.load, clients=1, columns=1, length=2, download=False),
-    ),
-    "cifar10": (
-        lambda d: write_cifar10(d / "cifar-10-batches-py"),
-        partial(cifar10.load, download=False),
-    ),
-    "cifar100": (
-        lambda d: write_cifar100(d / "cifar-100-python"),
-        partial(cifar100.load, download=False),
-    ),
+    "shakespeare": (write_plays, lambda d: shakespeare.load(d, 0, split=1)),
+    "wikitext2": (write_wiki, partial(wikitext2.load, clients=1, columns=1, length=2)),
+    "cifar10": (lambda d: write_cifar10(d / "cifar-10-batches-py"), cifar10.load),
+    "cifar100": (lambda d: write_cifar100(d / "cifar-100-python"), cifar100.load),
     "imagefolder": (make_pictures, lambda d: imagefolder.load(str(d))),
-    "cinic10": (lambda d: write_cinic(d / "cinic-10"), partial(cinic10.load, download=False)),
-    "tinyimagenet": (
-        lambda d: write_tiny(d / "tiny-imagenet-200"),
-        partial(tinyimagenet.load, download=False),
-    ),
+    "cinic10": (lambda d: write_cinic(d / "cinic-10"), cinic10.load),
+    "tinyimagenet": (lambda d: write_tiny(d / "tiny-imagenet-200"), tinyimagenet.load),
     "clothing1m": (
         lambda d: write_clothing(d / "clothing1m"),
         lambda d: clothing1m.load(d, 0, size=4),
@@ -173,7 +141,7 @@ def test_damaged_files_of_every_source_end_in_a_message(tmp_path, name):
     for _ in range(TIMES):
         file = rng.choice(files)
         if rng.random() < 0.9:
-            file.write_bytes(mutated(contents[file], rng))
+            file.write_bytes(mutated(contents[file], rng, INSERTED))
         else:
             file.write_bytes(rng.choice((b"", contents[rng.choice(files)])))
         try:

@@ -1,6 +1,7 @@
 """Readers of image sets and of users' arrays, on small files in the official forms, made here."""
 
 import gzip
+import json
 import struct
 import sys
 from dataclasses import replace
@@ -96,7 +97,7 @@ def write_fmnist(root):
 
 def test_fmnist(tmp_path):
     (train, train_y), (test, test_y) = write_fmnist(tmp_path)
-    e = fmnist.load(tmp_path, download=False)
+    e = fmnist.load(tmp_path)
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     check(
         e,
@@ -109,12 +110,8 @@ def test_fmnist(tmp_path):
 def test_fmnist_three_classes_by_pixel(tmp_path):
     """The mean and deviation of a pixel are those of all training images."""
     (train, _), (test, _) = write_fmnist(tmp_path)
-    e = fmnist.load(tmp_path, classes=[0, 2, 6], standardise="pixel", download=False)
-    check(
-        e,
-        y=[0, 1, 2, 0, 1, 2],
-        held_out=[False] * 3 + [True] * 3,
-    )
+    e = fmnist.load(tmp_path, classes=[0, 2, 6], standardise="pixel")
+    check(e, y=[0, 1, 2, 0, 1, 2], held_out=[False] * 3 + [True] * 3)
     kept = np.concatenate([train[[0, 2, 6]], test[:3]])
     expected = (kept - train.mean(0)) / (train.std(0) + 0.001)
     assert e.x[:, 0] == pytest.approx(expected, rel=1e-4, abs=1e-4)
@@ -123,27 +120,26 @@ def test_fmnist_three_classes_by_pixel(tmp_path):
 
 def test_fmnist_options(tmp_path):
     write_fmnist(tmp_path)
-    plain = fmnist.load(tmp_path, standardise="none", download=False)
+    plain = fmnist.load(tmp_path, standardise="none")
     assert units(plain) == ([0], [1])  # x / 255 is left as it is
     # the numbers of the classes follow the order in which they are asked for
-    assert fmnist.load(tmp_path, classes=[6, 0], download=False).y.tolist() == [1, 0, 1, 0]
+    assert fmnist.load(tmp_path, classes=[6, 0]).y.tolist() == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("classes", [[], [0, 0], [10]])
 def test_classes_must_be_labels(tmp_path, classes):
     """The error comes before files are looked for."""
-    message = "data.source.classes must be distinct labels from 0 to 9"
-    with rejected(message):
-        fmnist.load(tmp_path, classes=classes, download=False)
+    with rejected("data.source.classes must be distinct labels from 0 to 9"):
+        fmnist.load(tmp_path, classes=classes)
 
 
 def test_fmnist_refuses(tmp_path):
     write_idx(tmp_path / "FashionMNIST/raw", (range(10), (10,)))
     with rejected("labels from 0 to 10, expected 0 to 9"):
-        fmnist.load(tmp_path, download=False)
+        fmnist.load(tmp_path)
     write(tmp_path / "FashionMNIST/raw/t10k-labels-idx1-ubyte", idx(bytes_of(3)))
     with rejected(r"got \[1, 28, 28\] and \[3\]"):
-        fmnist.load(tmp_path, download=False)
+        fmnist.load(tmp_path)
 
 
 # ---- EMNIST
@@ -167,23 +163,15 @@ def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
     packed = {f"gzip/{name}.gz": gzip.compress(content) for name, content in files.items()}
     pack(tmp_path / "EMNIST/gzip.zip", packed)
     monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
-    e = emnist.load(tmp_path, split="letters", download=False)
+    e = emnist.load(tmp_path, split="letters")
     assert np.array_equal(e.x[:, 0], upright)
-    check(
-        e,
-        y=[0, 1, 25, 25, 0],
-        held_out=[False] * 3 + [True] * 2,
-        classes=26,
-    )
+    check(e, y=[0, 1, 25, 25, 0], held_out=[False] * 3 + [True] * 2, classes=26)
     trained = upright[:3] / 255
     check(
         e,
         mean=pytest.approx([trained.mean()], rel=1e-12),
         std=pytest.approx([trained.std()], rel=1e-12),
     )
-    message = r"gzip.zip does not contain .*emnist-byclass-train-images"
-    with rejected(message):
-        emnist.load(tmp_path, split="byclass", download=False)
 
 
 def test_emnist_reads_unpacked_files(tmp_path):
@@ -191,16 +179,12 @@ def test_emnist_reads_unpacked_files(tmp_path):
     files, upright = emnist_files("byclass", ([0, 36, 61, 45, 37], [36, 10]))
     for name, content in files.items():
         write(tmp_path / "EMNIST/raw" / name, content)
-    e = emnist.load(tmp_path, classes=list(range(36, 46)), download=False)
+    e = emnist.load(tmp_path, classes=list(range(36, 46)))
     assert e.y.tolist() == [0, 9, 1, 0]
     assert np.array_equal(e.x[:, 0], upright[[1, 3, 4, 5]])
-    check(
-        e,
-        classes=10,
-        held_out=[False, False, False, True],
-    )
+    check(e, classes=10, held_out=[False, False, False, True])
     # another choice is not answered from what was prepared for this one
-    assert emnist.load(tmp_path, download=False).classes == 62
+    assert emnist.load(tmp_path).classes == 62
 
 
 # ---- FEMNIST of LEAF
@@ -220,7 +204,7 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     write_leaf(data / "test/0.json", f2=(b_test, [9]), f1=(a_test, [1]))
     write_leaf(data / "test/1.json", f8=other)  # was never in train/
     write_leaf(data / "test_only/2.json", f9=other)
-    e = femnist.load(tmp_path, download=False)
+    e = femnist.load(tmp_path)
     assert e.x.shape == (7, 1, 28, 28)
     assert np.array_equal(e.x.reshape(7, -1), np.concatenate([a, b, b_test, a_test]))
     check(
@@ -232,7 +216,7 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     )
     assert units(e) == ([0], [1])  # what models read is what LEAF's files say
     assert "1 writers of test/ without training images left out" in e.sources[0]
-    assert femnist.load(tmp_path, pool=True, download=False).held_out is None
+    assert femnist.load(tmp_path, pool=True).held_out is None
 
 
 BLACK = np.zeros((1, 784))
@@ -252,14 +236,14 @@ def test_femnist_refuses_what_leaf_does_not_write(tmp_path, path, users, message
     write_leaf(tmp_path / "femnist/data/train/0.json", a=(BLACK, [0]))
     write_leaf(tmp_path / "femnist/data" / path, **users)
     with rejected(message):
-        femnist.load(tmp_path, download=False)
+        femnist.load(tmp_path)
 
 
 def test_femnist_names_the_files_of_either_form(tmp_path):
     with rejected("by_class.zip.*79572b1694a8506f2b722c7be54130c4"):
-        femnist.load(tmp_path, form="nist", download=False)
+        femnist.load(tmp_path, form="nist")
     with rejected("contains no .json file.*preprocess.sh"):
-        femnist.load(tmp_path, form="leaf", download=False)
+        femnist.load(tmp_path, form="leaf")
 
 
 # ---- FEMNIST from NIST's archives
@@ -292,7 +276,7 @@ def write_nist(folder):
 
 def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     images = write_nist(tmp_path / "femnist")
-    e = femnist.load(tmp_path, download=False)
+    e = femnist.load(tmp_path)
     check(
         e,
         names=("f0000_14", "f0001_00", "f0900_00"),
@@ -314,10 +298,10 @@ def test_femnist_from_nist_refuses(tmp_path):
     write_nist(tmp_path / "femnist")
     pack(tmp_path / "femnist/by_class.zip", {})
     with rejected("contains no image that is also in by_class"):
-        femnist.load(tmp_path, download=False)
+        femnist.load(tmp_path)
     write(tmp_path / "femnist/by_write.zip", b"no zip")
     with rejected("by_write.zip is corrupt or not an archive"):
-        femnist.load(tmp_path, download=False)
+        femnist.load(tmp_path)
 
 
 # ---- CIFAR-100
@@ -326,12 +310,8 @@ def test_femnist_from_nist_refuses(tmp_path):
 @pytest.mark.parametrize(("labels", "classes"), [("fine", 100), ("coarse", 20)])
 def test_cifar100(tmp_path, labels, classes):
     made = write_cifar100(tmp_path / "cifar-100-python")
-    e = cifar100.load(tmp_path, labels=labels, download=False)
-    check(
-        e,
-        shape=(8, 3, 32, 32),
-        classes=classes,
-    )
+    e = cifar100.load(tmp_path, labels=labels)
+    check(e, shape=(8, 3, 32, 32), classes=classes)
     assert np.array_equal(e.x.reshape(8, -1), np.concatenate([part["data"] for part in made]))
     check(
         e,
@@ -358,22 +338,14 @@ def write_cinic(folder):
 def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     write_cinic(tmp_path / "cinic-10")
     write_image(tmp_path / "cinic-10/train/airplane/a-grey-one.png", "L", (32, 32), 7)
-    e = cinic10.load(tmp_path, download=False)
-    check(
-        e,
-        shape=(61, 3, 32, 32),
-        classes=10,
-    )
+    e = cinic10.load(tmp_path)
+    check(e, shape=(61, 3, 32, 32), classes=10)
     assert e.x[0, :, 5, 5].tolist() == [7, 7, 7]
     assert e.x[1, :, 0, 0].tolist() == [0, 0, 200]  # in alphabetical order
     each = np.repeat(np.arange(10), 2)
-    check(
-        e,
-        y=[0, *each, *each, *each],
-        held_out=[False] * 41 + [True] * 20,
-    )
+    check(e, y=[0, *each, *each, *each], held_out=[False] * 41 + [True] * 20)
     assert set(e.x[:41, 1, 0, 0].tolist()) == {0, 7, 100}
-    out = cinic10.load(tmp_path, valid="out", download=False)
+    out = cinic10.load(tmp_path, valid="out")
     assert out.held_out.tolist() == [False] * 21 + [True] * 20
     assert 100 not in out.x[:, 1, 0, 0]
 
@@ -384,7 +356,7 @@ def test_cinic10_refuses(tmp_path):
     for file in dogs.iterdir():
         file.unlink()
     with rejected("dog contains no .png image"):
-        cinic10.load(tmp_path, download=False)
+        cinic10.load(tmp_path)
 
 
 def write_tiny(folder):
@@ -400,14 +372,8 @@ def write_tiny(folder):
 
 def test_tinyimagenet(tmp_path):
     write_tiny(tmp_path / "tiny-imagenet-200")
-    e = tinyimagenet.load(tmp_path, download=False)
-    check(
-        e,
-        shape=(5, 3, 64, 64),
-        classes=2,
-        y=[0, 0, 1, 1, 0],
-        held_out=[False] * 4 + [True],
-    )
+    e = tinyimagenet.load(tmp_path)
+    check(e, shape=(5, 3, 64, 64), classes=2, y=[0, 0, 1, 1, 0], held_out=[False] * 4 + [True])
     # JPEG changes values by up to 3
     assert e.x[:, 0, 9, 9] == pytest.approx([200, 200, 40, 40, 200], abs=3)
     assert e.x[4].astype(int) == pytest.approx(200, abs=3)  # grey: three equal channels
@@ -426,14 +392,13 @@ def test_tinyimagenet_refuses(tmp_path, file, line, message):
     write_tiny(tmp_path / "tiny-imagenet-200")
     write(tmp_path / "tiny-imagenet-200" / file, line.replace(r"\t", "\t"))
     with rejected(message):
-        tinyimagenet.load(tmp_path, download=False)
+        tinyimagenet.load(tmp_path)
 
 
 def test_images_that_would_not_fit_into_memory(monkeypatch):
     memory = SimpleNamespace(available=10**9)
     monkeypatch.setattr(readers.psutil, "virtual_memory", lambda: memory)
-    message = "1000000 images need 12.3 GB, but 1.0 GB are free; lower size"
-    with rejected(message):
+    with rejected("1000000 images need 12.3 GB, but 1.0 GB are free; lower size"):
         _images.decode(range(10**6), 3, (64, 64), remedy="lower size")
 
 
@@ -503,8 +468,7 @@ def test_clothing1m_refuses(tmp_path, table, line, wrong):
 
 
 def test_clothing1m_cannot_be_downloaded(tmp_path):
-    message = "does not contain clothing1m/noisy_train_key_list.txt.*ask its authors"
-    with rejected(message):
+    with rejected("does not contain clothing1m/noisy_train_key_list.txt.*ask its authors"):
         clothing1m.load(tmp_path, 0)
 
 
@@ -535,8 +499,7 @@ def test_npz_of_images(tmp_path):
     ("x", "kind", "shape"),
     [
         (np.arange(6, dtype=np.float64).reshape(2, 3), np.float64, (2, 3)),
-        (np.arange(2, dtype=np.float16), np.float32, (2, 1)),
-        (bytes_of(2, 3), np.float32, (2, 3)),  # bytes that are no images
+        (bytes_of(2), np.float32, (2, 1)),  # bytes that are no images
         (np.arange(6).reshape(2, 3), np.int64, (2, 3)),  # tokens
     ],
 )
@@ -554,39 +517,44 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
 def test_npz_with_owners(tmp_path, given, owner, names):
     file = saved(tmp_path, x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], owner=given)
     e = npz.load(file=file)
-    check(
-        e,
-        owner=owner,
-        names=names,
-        held_out=[False, False, True],
-    )
+    check(e, owner=owner, names=names, held_out=[False, False, True])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"y": None}, "has no array y; it must contain x and y"),
-        ({"z": [0]}, "has an unknown array .z.; it may contain x, y"),
-        ({"y": [0]}, r"y must be integers >= 0 of shape \[2\]"),
-        ({"y": [0, -1]}, "y must be integers >= 0"),
-        ({"y": [0, 0.5]}, "y must be integers >= 0"),
-        ({"y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers >= 0"),
-        ({"y": [0, 10**9]}, "has the label 1000000000; number labels from 0"),
-        ({"x": np.empty((0, 2))}, "not empty"),
-        ({"x": ["a", "b"]}, "x must be finite real numbers"),
-        ({"x": [1, np.nan]}, "x must be finite"),
-        ({"x": bytes_of(2, 4, 4, 3)}, "looks like images with the channels last"),
-        # never unpickled
-        ({"x": [object(), 1]}, "is not a .npz file of plain arrays .Object arrays"),
-        ({"owner": [0]}, r"owner must be integers or words of shape \[2\]"),
-        ({"held_out": [0, 2]}, "held_out must be true or false"),
-    ],
-)
-def test_npz_refuses(tmp_path, changes, message):
-    arrays = {"x": np.eye(2), "y": [0, 1]} | changes
+NPZ = r"""
+{"y": null}                       has no array y; it must contain x and y
+{"z": [0]}                        has an unknown array .z.; it may contain x, y
+{"y": [0]}                        y must be integers >= 0 of shape \[2\]
+{"y": [0, -1]}                    y must be integers >= 0
+{"y": [0, 0.5]}                   y must be integers >= 0
+{"y": [0, 18446744073709551615]}  y must be integers >= 0
+{"y": [0, 1000000000]}            has the label 1000000000; number labels from 0
+{"x": []}                         x must be .* not empty
+{"x": ["a", "b"]}                 x must be finite real numbers
+{"x": [1, NaN]}                   x must be finite
+{"owner": [0]}                    owner must be integers or words of shape \[2\]
+{"held_out": [0, 2]}              held_out must be true or false
+"""
+
+
+@pytest.mark.parametrize(("changes", "message"), cases(NPZ))
+def test_npz_refuses_arrays(tmp_path, changes, message):
+    arrays = {"x": np.eye(2), "y": [0, 1]} | json.loads(changes)
     given = {name: array for name, array in arrays.items() if array is not None}
     with rejected(message):
         npz.load(file=saved(tmp_path, **given))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (bytes_of(2, 4, 4, 3), "looks like images with the channels last"),
+        # never unpickled
+        ([object(), 1], "is not a .npz file of plain arrays .Object arrays"),
+    ],
+)
+def test_npz_refuses_inputs(tmp_path, x, message):
+    with rejected(message):
+        npz.load(file=saved(tmp_path, x=x, y=[0, 1]))
 
 
 def test_npz_refuses_other_files_and_options(tmp_path):
@@ -607,8 +575,7 @@ def test_npz_refuses_other_files_and_options(tmp_path):
 
 def test_huggingface_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    message = r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"
-    with rejected(message):
+    with rejected(r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"):
         huggingface.load(root=str(tmp_path))
 
 
@@ -632,16 +599,8 @@ def test_huggingface_images(tmp_path, library):
     library.DatasetDict({"train": train, "test": test}).save_to_disk(root)
     e = huggingface.load(root=root)
     assert np.array_equal(e.x, pixels.transpose(0, 3, 1, 2))
-    check(
-        e,
-        y=[1] * 5,
-        classes=3,
-        held_out=[False] * 3 + [True] * 2,
-        mean=(0.5,) * 3,
-        owner=None,
-    )
+    check(e, y=[1] * 5, classes=3, held_out=[False] * 3 + [True] * 2, mean=(0.5,) * 3)
     assert huggingface.load(root=root, test=None).held_out is None
-    assert huggingface.load(root=root, size=2).x.shape == (5, 3, 2, 2)
     with rejected("has no column imag; its columns are image, label"):
         huggingface.load(root=root, x="imag")
     with rejected("has the splits train, test"):
@@ -656,13 +615,7 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
     e = huggingface.load(root=root, x="v", y="kind", owner="who")
     assert e.x.dtype == np.float32
     assert e.x.tolist() == vectors
-    check(
-        e,
-        y=[1, 0, 1],
-        classes=2,
-        owner=[1, 0, 1],
-        names=("u1", "u2"),
-    )
+    check(e, y=[1, 0, 1], classes=2, owner=[1, 0, 1], names=("u1", "u2"))
     assert (e.held_out, e.mean) == (None, None)
     with rejected("labels must be words or integers >= 0"):
         huggingface.load(root=root, x="v", y="v")
@@ -679,11 +632,7 @@ def test_huggingface_grey_images_and_sizes(tmp_path, library):
     e = huggingface.load(root=str(tmp_path / "grey"))
     assert e.x.shape == (2, 1, 3, 3)
     assert e.x[:, 0, 0, 0].tolist() == [9, 8]
-    check(
-        e,
-        classes=5,
-        mean=(0.5,),
-    )
+    check(e, classes=5, mean=(0.5,))
     root = str(tmp_path / "mixed")
     with rejected("is 3x3, expected 4x3; set data.size"):
         huggingface.load(root=root)
@@ -700,9 +649,8 @@ def test_huggingface_refuses_other_directories(tmp_path, library):
 
 @pytest.mark.data("FashionMNIST")
 def test_real_fmnist(real_data):
-    e = fmnist.load(real_data, download=False)
-    assert np.bincount(e.y[~e.held_out]).tolist() == [6000] * 10
-    assert np.bincount(e.y[e.held_out]).tolist() == [1000] * 10
+    e = fmnist.load(real_data)
+    assert np.bincount(e.y).tolist() == [7000] * 10
     train = e.x[:60000].astype(np.float32) / 255
     assert train.mean() == pytest.approx(e.mean[0], abs=2e-3)
     assert train.std() == pytest.approx(e.std[0], abs=2e-3)
@@ -712,6 +660,6 @@ def test_real_fmnist(real_data):
 @pytest.mark.data("femnist")
 def test_real_femnist(real_data, tmp_path):
     (tmp_path / "femnist").symlink_to(real_data / "femnist")  # what is prepared goes elsewhere
-    e = femnist.load(tmp_path, download=False)
+    e = femnist.load(tmp_path)
     assert len(np.unique(e.owner)) == len(e.names)
     assert (e.x[:, 0, 0, 0] == 255).mean() > 0.99  # white paper

@@ -19,11 +19,7 @@ def test_parts_are_joined_client_by_client():
     third = part("b", True, [1])
     empty = part("c", True, [])
     examples = join([first, second, third, empty], classes=3)
-    check(
-        examples,
-        names=("b", "a", "c"),
-        owner=[0, 0, 1, 0],
-    )
+    check(examples, names=("b", "a", "c"), owner=[0, 0, 1, 0])
     assert examples.y.dtype == np.int64
     assert examples.y.tolist() == [0, 1, 2, 1]
     assert examples.x[:, 0].tolist() == [0, 1, 2, 1]

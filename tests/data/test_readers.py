@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_files import pack, write
+from data_files import mutated, pack, write
 from tools import rejected
 
 from fedbench.core.errors import RequestError
@@ -126,27 +126,12 @@ PARTS = [
 ]
 
 
-def mutated(content, rng):
-    """Overwrite, insert or remove some bytes, near the beginning or the end."""
-    content = bytearray(content)
-    for _ in range(rng.choice((1, 2, 4))):
-        place = rng.choice((rng.randrange(200), len(content) - 1 - rng.randrange(150)))
-        kind = rng.randrange(3)
-        if kind == 0:
-            content[place] = rng.randrange(256)
-        elif kind == 1:
-            content[place:place] = rng.choice(PARTS)
-        else:
-            del content[place : place + rng.choice((1, 4))]
-    return bytes(content)
-
-
 def read_hostile_pickles(folder, times):
     """Read pickles as files of CIFAR-10, in a process of its own; any error but a message ends it."""
     resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
     path = Path(folder) / "data_batch_1"
     rng = random.Random(0)
-    for content in HOSTILE + [mutated(rng.choice(GENUINE), rng) for _ in range(times)]:
+    for content in HOSTILE + [mutated(rng.choice(GENUINE), rng, PARTS) for _ in range(times)]:
         write(path, content)
         try:
             read_batches(FILES[0], [path], "labels", 10)

@@ -1,11 +1,12 @@
 """Readers of text on small files in the official forms, made here."""
 
 import hashlib
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from data_files import check, leaf_file, write
+from data_files import cases, check, leaf_file, write
 from loopback import serving
 from tools import rejected
 
@@ -175,11 +176,7 @@ def test_shakespeare_cuts_in_time(gutenberg):
     e = windows(gutenberg, split=0.1)
     # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have
     # none after theirs
-    check(
-        e,
-        names=("NONE_SIR_TOBY",),
-        held_out=[False] * 10 + [True] * 11,
-    )
+    check(e, names=("NONE_SIR_TOBY",), held_out=[False] * 10 + [True] * 11)
     line = (SAY[:59] + " ") * 3
     assert letters(e.x[0]) == line[:80]
     assert letters(e.x[9]) == line[9:89]
@@ -203,18 +200,18 @@ def test_shakespeare_limits_its_roles(gutenberg):
         assert np.array_equal(e.x, everything.x[np.isin(everything.owner, drawn)])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": 0.8}, "no role has .* windows, and some on both sides of data.split=0.8"),
-        ({"min_samples": 101}, "no role has data.source.min_samples=101 windows"),
-        ({"clients": 4}, "must be at most 3, the number of roles of this source; got 4"),
-        ({"json_test": "x"}, "data.test needs data.train"),
-    ],
-)
+SHAKESPEARE = """
+{"split": 0.8}        no role has .* windows, and some on both sides of data.split=0.8
+{"min_samples": 101}  no role has data.source.min_samples=101 windows
+{"clients": 4}        must be at most 3, the number of roles of this source; got 4
+{"json_test": "x"}    data.test needs data.train
+"""
+
+
+@pytest.mark.parametrize(("options", "message"), cases(SHAKESPEARE))
 def test_shakespeare_refuses(gutenberg, options, message):
     with rejected(message):
-        windows(gutenberg, **options)
+        windows(gutenberg, **json.loads(options))
 
 
 def test_shakespeare_ends_lines_as_any_system_does(gutenberg):
@@ -323,13 +320,7 @@ ROWS = [[0, 0], [0, 0], [1, 0.5], [2, 0], [3, 0], [4, 0], [5, -0.001], [6, 0]]
 
 def test_sent140_reads_accounts(tweets):
     e = read(tweets)
-    check(
-        e,
-        names=("amy", "bob", "cat"),
-        owner=[0, 0, 1, 1, 2],
-        y=[1, 1, 0, 1, 0],
-        classes=2,
-    )
+    check(e, names=("amy", "bob", "cat"), owner=[0, 0, 1, 1, 2], y=[1, 1, 0, 1, 0], classes=2)
     # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
     assert e.tokens == 8
     assert np.array_equal(e.vectors(), np.float32(ROWS))
@@ -370,20 +361,17 @@ def test_sent140_refuses_other_files(tweets, row, message):
         read(tweets)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"min_tweets": 3}, "no account has data.source.min_tweets=3 tweets; lower it"),
-        (
-            {"glove": "x.txt"},
-            "does not contain glove/x.txt; put the file there, or set data.source",
-        ),
-        ({"glove": "glove.6B.50d.txt", "download": False}, "glove.6B.zip"),
-    ],
-)
+SENT140 = """
+{"min_tweets": 3}              no account has data.source.min_tweets=3 tweets; lower it
+{"glove": "x.txt"}             does not contain glove/x.txt; put the file there, or set data.source
+{"glove": "glove.6B.50d.txt"}  glove.6B.zip
+"""
+
+
+@pytest.mark.parametrize(("options", "message"), cases(SENT140))
 def test_sent140_refuses(tweets, options, message):
     with rejected(message):
-        read(tweets, **options)
+        read(tweets, **json.loads(options))
 
 
 def test_vectors_of_some_words(tweets):
@@ -494,7 +482,7 @@ def test_wikitext_refuses(wiki):
 
 def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    monkeypatch.delenv("FEDBENCH_OFFLINE")
     with serving() as server:
         files = []
         for part, text in WIKI.items():

@@ -227,7 +227,6 @@ DEEP = {
     "vgg11": (lambda: VGG11((1, 32, 32), 5), (1, 32, 32), None),
     "resnet18_gn": (lambda: resnet((1, 8, 8), 5), (1, 8, 8), None),
     "lstm": (lambda: lstm(6, 5), (6,), ()),
-    "lstm with dropout": (lambda: lstm(6, 5, dropout=0.5), (6,), ()),
     "lstm, every token": (lambda: lstm(6, 5, dropout=0.25, every=True), (6,), (6,)),
     "linear": (lambda: Linear((6,), 5), (6,), None),
     "mlp": (lambda: MLP((6,), 5, [4, 3]), (6,), None),
@@ -341,8 +340,7 @@ def test_the_accuracy_of_a_label_per_token():
         assert record.train_loss[k] / len(rows) == pytest.approx(loss.item(), rel=1e-12)
 
     owners = np.zeros(45, dtype=int)
-    held_out = np.arange(45) >= 40
-    one = Examples(data.x.numpy(), data.y.numpy(), 5, owners, ("a",), held_out)
+    one = Examples(data.x.numpy(), data.y.numpy(), 5, owners, ("a",), np.arange(45) >= 40)
     record = evaluate(measurements, assembled(one), w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
     right = hits.double().mean(1)
