@@ -91,19 +91,19 @@ def write_idx(folder, labels=(range(5), range(3)), packed=False):
     return made
 
 
-def write_cifar10(folder, per_batch=4):
+def write_cifar10(root, per_batch=4):
     """The batches, as Python 2 pickled them: with protocol 2."""
     made = []
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         x = bytes_of(per_batch, 3072)
         labels = RNG.integers(0, 10, per_batch).tolist()
         content = {"batch_label": name, "labels": labels, "data": x}
-        write(folder / name, pickle.dumps(content, protocol=2))
+        write(root / "cifar-10-batches-py" / name, pickle.dumps(content, protocol=2))
         made.append((x, labels))
     return made
 
 
-def write_cifar100(folder):
+def write_cifar100(root):
     made = []
     for name, count in (("train", 6), ("test", 2)):
         fine = RNG.integers(0, 100, count)
@@ -112,7 +112,7 @@ def write_cifar100(folder):
             "fine_labels": fine.tolist(),
             "coarse_labels": (fine % 20).tolist(),
         }
-        write(folder / name, pickle.dumps(content, protocol=2))
+        write(root / "cifar-100-python" / name, pickle.dumps(content, protocol=2))
         made.append(content)
     return made
 

@@ -263,19 +263,19 @@ NIST = {
 }
 
 
-def write_nist(folder):
+def write_nist(root):
     """Three writers' images of 128 x 128, black and white, in both hierarchies; returns the images."""
     images = {
         name: png(np.where(bytes_of(128, 128) < 128, 0, 255).astype(np.uint8)) for name in "ABCDE"
     }
     for kind in ("by_class", "by_write"):
         paths = [path for path in NIST if path.startswith(kind)]
-        pack(folder / f"{kind}.zip", {path: images[NIST[path]] for path in paths})
+        pack(root / f"femnist/{kind}.zip", {path: images[NIST[path]] for path in paths})
     return images
 
 
 def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
-    images = write_nist(tmp_path / "femnist")
+    images = write_nist(tmp_path)
     e = femnist.load(tmp_path)
     check(
         e,
@@ -295,7 +295,7 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
 
 
 def test_femnist_from_nist_refuses(tmp_path):
-    write_nist(tmp_path / "femnist")
+    write_nist(tmp_path)
     pack(tmp_path / "femnist/by_class.zip", {})
     with rejected("contains no image that is also in by_class"):
         femnist.load(tmp_path)
@@ -309,7 +309,7 @@ def test_femnist_from_nist_refuses(tmp_path):
 
 @pytest.mark.parametrize(("labels", "classes"), [("fine", 100), ("coarse", 20)])
 def test_cifar100(tmp_path, labels, classes):
-    made = write_cifar100(tmp_path / "cifar-100-python")
+    made = write_cifar100(tmp_path)
     e = cifar100.load(tmp_path, labels=labels)
     check(e, shape=(8, 3, 32, 32), classes=classes)
     assert np.array_equal(e.x.reshape(8, -1), np.concatenate([part["data"] for part in made]))
@@ -325,18 +325,16 @@ def test_cifar100(tmp_path, labels, classes):
 CINIC = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-def write_cinic(folder):
+def write_cinic(root):
     for p, part in enumerate(("train", "valid", "test")):
         for label, name in enumerate(CINIC):
             for j in (1, 0):
-                color = (10 * label, 100 * p, 200 + j)
-                write_image(
-                    folder / part / name / f"cifar10-{part}-{j}.png", "RGB", (32, 32), color
-                )
+                path = root / "cinic-10" / part / name / f"cifar10-{part}-{j}.png"
+                write_image(path, "RGB", (32, 32), (10 * label, 100 * p, 200 + j))
 
 
 def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
-    write_cinic(tmp_path / "cinic-10")
+    write_cinic(tmp_path)
     write_image(tmp_path / "cinic-10/train/airplane/a-grey-one.png", "L", (32, 32), 7)
     e = cinic10.load(tmp_path)
     check(e, shape=(61, 3, 32, 32), classes=10)
@@ -351,7 +349,7 @@ def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
 
 
 def test_cinic10_refuses(tmp_path):
-    write_cinic(tmp_path / "cinic-10")
+    write_cinic(tmp_path)
     dogs = tmp_path / "cinic-10/train/dog"
     for file in dogs.iterdir():
         file.unlink()
@@ -359,8 +357,9 @@ def test_cinic10_refuses(tmp_path):
         cinic10.load(tmp_path)
 
 
-def write_tiny(folder):
+def write_tiny(root):
     """Two classes; their order is that of wnids.txt."""
+    folder = root / "tiny-imagenet-200"
     write(folder / "wnids.txt", "n02\nn01\n")
     for wnid, value in (("n01", 40), ("n02", 200)):
         for j in range(2):
@@ -371,7 +370,7 @@ def write_tiny(folder):
 
 
 def test_tinyimagenet(tmp_path):
-    write_tiny(tmp_path / "tiny-imagenet-200")
+    write_tiny(tmp_path)
     e = tinyimagenet.load(tmp_path)
     check(e, shape=(5, 3, 64, 64), classes=2, y=[0, 0, 1, 1, 0], held_out=[False] * 4 + [True])
     # JPEG changes values by up to 3
@@ -389,7 +388,7 @@ wnids.txt                n01 n02 n03       No such file or directory: .*n03/imag
 
 @pytest.mark.parametrize(("file", "line", "message"), cases(TINY))
 def test_tinyimagenet_refuses(tmp_path, file, line, message):
-    write_tiny(tmp_path / "tiny-imagenet-200")
+    write_tiny(tmp_path)
     write(tmp_path / "tiny-imagenet-200" / file, line.replace(r"\t", "\t"))
     with rejected(message):
         tinyimagenet.load(tmp_path)
@@ -415,7 +414,8 @@ def test_many_images_keep_their_places():
 # ---- Clothing1M
 
 
-def write_clothing(folder):
+def write_clothing(root):
+    folder = root / "clothing1m"
     noisy, clean, test = ([f"images/{i}/{j}.jpg" for j in range(4)] for i in range(3))
     for i, names in enumerate((noisy, clean, test)):
         for j, name in enumerate(names):
@@ -430,7 +430,8 @@ def write_clothing(folder):
 
 
 def test_clothing1m(tmp_path):
-    write_clothing(tmp_path / "clothing1M")
+    write_clothing(tmp_path)
+    (tmp_path / "clothing1m").rename(tmp_path / "clothing1M")
     e = clothing1m.load(tmp_path, 0, size=8)
     check(
         e,
@@ -445,7 +446,7 @@ def test_clothing1m(tmp_path):
 
 
 def test_clothing1m_draws_images_by_the_seed(tmp_path):
-    write_clothing(tmp_path / "clothing1m")
+    write_clothing(tmp_path)
     some = [clothing1m.load(tmp_path, seed, size=8, images=2) for seed in (0, 0, 1, 2, 3)]
     assert all(e.held_out.tolist() == [False] * 2 + [True] * 4 for e in some)
     assert np.array_equal(some[0].x, some[1].x)
@@ -461,7 +462,7 @@ noisy_train_key_list.txt  images/0/9.jpg     'images/0/9.jpg'
 
 @pytest.mark.parametrize(("table", "line", "wrong"), cases(CLOTHING))
 def test_clothing1m_refuses(tmp_path, table, line, wrong):
-    write_clothing(tmp_path / "clothing1m")
+    write_clothing(tmp_path)
     write(tmp_path / "clothing1m" / table, line)
     with rejected(f"names an image without a label from 0 to 13 in noisy_label_kv.txt .{wrong}"):
         clothing1m.load(tmp_path, 0)

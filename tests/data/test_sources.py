@@ -138,7 +138,7 @@ def test_mnist_standardised_by_pixel_over_all_images(tmp_path, pool):
 
 
 def test_cifar_reads_batches(tmp_path):
-    made = write_cifar10(tmp_path / "cifar-10-batches-py")
+    made = write_cifar10(tmp_path)
     e = cifar10.load(tmp_path)
     assert e.x.shape == (24, 3, 32, 32)
     assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
@@ -152,9 +152,8 @@ def test_cifar_reads_batches(tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", pickle.dumps([1, 2]), pickle.dumps({"labels": [1]})])
 def test_cifar_refuses_damaged_batches(tmp_path, damage):
-    folder = tmp_path / "cifar-10-batches-py"
-    write_cifar10(folder)
-    write(folder / "test_batch", damage)
+    write_cifar10(tmp_path)
+    write(tmp_path / "cifar-10-batches-py/test_batch", damage)
     with rejected("test_batch is not a file of CIFAR-10"):
         cifar10.load(tmp_path)
 
