@@ -41,7 +41,8 @@ def cases(table):
 
 
 def pack(path, members, method=zipfile.ZIP_DEFLATED):
-    """Write a zip or tar archive, as the ending says; ``members``: name -> bytes, or the path of a link."""
+    """Write a zip or tar archive, as the ending says; ``members``: name -> bytes, or the path of a
+    link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", method) as archive:

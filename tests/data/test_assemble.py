@@ -45,11 +45,18 @@ def all_of(data, k):
     return sorted(train + test)
 
 
-@given(st.floats(0.05, 1.0), st.integers(0, 5))
+@given(
+    st.floats(0.05, 1.0),
+    st.integers(0, 5),
+)
 def test_split_takes_the_share_and_loses_nothing(split, seed):
     sizes = [1, 3, 10, 86, 100]
     owner = np.repeat(np.arange(5), sizes)
-    data = assembled(examples(owner=owner), split=split, seed=seed)
+    data = assembled(
+        examples(owner=owner),
+        split=split,
+        seed=seed,
+    )
     for k, size in enumerate(sizes):
         train, _ = owned_by(data, k)
         assert len(train) == int(split * size + 1e-9)
@@ -94,7 +101,12 @@ def test_official_test_examples_follow_the_training_shares():
 
 
 def test_a_central_test_set_is_every_client_s():
-    data = assembled(examples(held_out=HELD_OUT), partition=iid, clients=4, local_test="central")
+    data = assembled(
+        examples(held_out=HELD_OUT),
+        partition=iid,
+        clients=4,
+        local_test="central",
+    )
     parts = [owned_by(data, k) for k in range(4)]
     assert [test for _, test in parts] == [list(range(160, 200))] * 4
     assert sorted(sum((train for train, _ in parts), [])) == list(range(160))
@@ -104,16 +116,24 @@ def test_a_central_test_set_is_every_client_s():
 
 def test_a_central_test_set_of_given_owners_is_the_union_of_theirs():
     split = assembled(examples(owner=OWNER), clients=5)
-    central = assembled(examples(owner=OWNER), clients=5, local_test="central")
+    central = assembled(
+        examples(owner=OWNER),
+        clients=5,
+        local_test="central",
+    )
     union = sorted(split.test.index.tolist())
     assert len(union) == 10
     for k in range(5):
         assert owned_by(central, k) == [owned_by(split, k)[0], union]
 
 
-@pytest.mark.parametrize("held_out", [None, np.arange(200) % 3 == 0])
+@pytest.mark.parametrize(
+    "held_out",
+    [None, np.arange(200) % 3 == 0],
+)
 def test_other_clients_as_a_test_set(held_out):
-    """The clients train on all they have; the test examples are all of clients that do not train."""
+    """The clients train on all they have; the test examples are all of clients that do not
+    train."""
     e = examples(owner=OWNER, held_out=held_out)
     data = assembled(e, clients=5, local_test="others", test_clients=3)
     trained = set()
@@ -132,7 +152,10 @@ def test_other_clients_as_a_test_set(held_out):
 
 def test_auto_takes_the_test_examples_of_given_owners_or_splits():
     held_out = np.arange(200) % 4 == 0
-    own = assembled(examples(owner=OWNER, held_out=held_out), local_test="auto")
+    own = assembled(
+        examples(owner=OWNER, held_out=held_out),
+        local_test="auto",
+    )
     assert sorted(own.test.index.tolist()) == np.flatnonzero(held_out).tolist()
     auto, split = (
         assembled(examples(), partition=iid, clients=4, local_test=local_test)
@@ -149,7 +172,11 @@ def test_what_nobody_has_is_counted():
     e = examples(held_out=HELD_OUT)
     left_out = "left out: 3 by the partition, 40 of the test examples set apart"
     assert assembled(e, partition=two_parts, clients=2).sources == (left_out,)
-    e = replace(e, sources=("wrong", "note"), unofficial=("wrong",))
+    e = replace(
+        e,
+        sources=("wrong", "note"),
+        unofficial=("wrong",),
+    )
     wrong = assembled(e, partition=two_parts, clients=2)
     assert wrong.sources == ("wrong", "note", left_out)
     assert wrong.unofficial == ("wrong",)
@@ -157,10 +184,21 @@ def test_what_nobody_has_is_counted():
 
 
 def test_shared_examples_are_counted():
-    """4 clients of 6 examples of 2 classes, the same first 3 of each class; half of each client's are for testing."""
-    e = Examples(np.zeros((20, 1)), np.repeat([0, 1], 10), 2)
+    """4 clients of 6 examples of 2 classes, the same first 3 of each class; half of each client's
+    are for testing."""
+    e = Examples(
+        np.zeros((20, 1)),
+        np.repeat([0, 1], 10),
+        2,
+    )
     # int(6 / 2) of each
-    rule = partial(consecutive_classes, classes_per_client=2, mu=0, sigma=0, as_published=True)
+    rule = partial(
+        consecutive_classes,
+        classes_per_client=2,
+        mu=0,
+        sigma=0,
+        as_published=True,
+    )
     data = assembled(e, partition=rule, clients=4, split=0.5)
     assert data.shares_examples
     train = data.train.index.tolist()

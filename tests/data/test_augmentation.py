@@ -23,7 +23,8 @@ def key(down, across, mirrored, crop):
 
 
 def test_every_crop_by_hand():
-    """An image of 3 x 4 inside two black pixels, cut out ``down`` and ``across``, mirrored or not."""
+    """An image of 3 x 4 inside two black pixels, cut out ``down`` and ``across``, mirrored or
+    not."""
     change = Augmentation(crop=2, flip=True)
     padded = torch.zeros(7, 8)
     padded[2:5, 2:6] = IMAGE[0, 0]
@@ -46,9 +47,23 @@ def images(x):
 
 
 def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
-    data = federation(sizes=(64,), features=12, shape=(1, 3, 4))
-    work = LocalWork(0.1, 64, (2, 2), augment=Augmentation(crop=1, flip=True))
-    plan = Plan(np.arange(1), np.array([2]), data, work)
+    data = federation(
+        sizes=(64,),
+        features=12,
+        shape=(1, 3, 4),
+    )
+    work = LocalWork(
+        0.1,
+        64,
+        (2, 2),
+        augment=Augmentation(crop=1, flip=True),
+    )
+    plan = Plan(
+        np.arange(1),
+        np.array([2]),
+        data,
+        work,
+    )
     original = images(data.x[data.train.index])
     seen = []
     for round_ in range(2):
@@ -62,12 +77,34 @@ def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
 
 
 def test_engine_modes_see_the_same_images():
-    data = federation(sizes=(7, 25, 12), features=64, shape=(1, 8, 8), classes=3)
-    task = task_for(data, ConvNet, channels=[3], kernel=3, hidden=4)
-    augmented = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
+    data = federation(
+        sizes=(7, 25, 12),
+        features=64,
+        shape=(1, 8, 8),
+        classes=3,
+    )
+    task = task_for(
+        data,
+        ConvNet,
+        channels=[3],
+        kernel=3,
+        hidden=4,
+    )
+    augmented = LocalWork(
+        0.1,
+        8,
+        (1, 2),
+        augment=Augmentation(crop=2, flip=True),
+    )
 
     def trained(work=augmented, **options):
-        return final(fedavg(SGD), data, task=task, work=work, **options)
+        return final(
+            fedavg(SGD),
+            data,
+            task=task,
+            work=work,
+            **options,
+        )
 
     one = trained(mode="loop")
     for other in (
@@ -76,19 +113,27 @@ def test_engine_modes_see_the_same_images():
         trained(mode="stacked", cohort_size=9),
     ):
         assert torch.allclose(other, one, rtol=1e-9, atol=1e-12)
-    plain = trained(LocalWork(0.1, 8, (1, 2)), mode="loop")
+    plain = trained(
+        LocalWork(0.1, 8, (1, 2)),
+        mode="loop",
+    )
     assert not torch.allclose(plain, one, rtol=1e-3)
 
 
 def test_the_border_is_black_and_not_the_mean():
     """Images of bytes are cropped as they are stored: a padded pixel is (0 - mean) / std."""
-    data = federation(sizes=(8,), features=4, shape=(1, 2, 2))
+    data = federation(
+        sizes=(8,),
+        features=4,
+        shape=(1, 2, 2),
+    )
     white = replace(
         data,
         x=torch.full(data.x.shape, 255, dtype=torch.uint8),
         mean=torch.tensor([0.5], dtype=torch.float64),
         std=torch.tensor([0.25], dtype=torch.float64),
     )
-    corner = partial(Augmentation(crop=1), key=key(0, 0, 0, 1))  # its lower right is the image
+    # its lower right is the image
+    corner = partial(Augmentation(crop=1), key=key(0, 0, 0, 1))
     seen = white.features(torch.tensor([0]), corner)
     assert seen.flatten().tolist() == [-2, -2, -2, 2]

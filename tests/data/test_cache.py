@@ -61,7 +61,10 @@ def test_what_comes_back_is_what_was_read(tmp_path):
         same(read(tmp_path, make, a="1"), EXAMPLES)
     assert make.calls == 1
     few = Maker(Examples(x=np.ones((2, 3)), y=np.array([0, 1]), classes=2))
-    same(prepared(tmp_path, "few", [], {}, few), few.examples)
+    same(
+        prepared(tmp_path, "few", [], {}, few),
+        few.examples,
+    )
 
 
 @pytest.mark.parametrize("name", ["facts.json", "x.npy", "owner.npy"])
@@ -81,7 +84,10 @@ def test_corrupt_data_are_rebuilt(tmp_path, capsys, name, harm):
     assert capsys.readouterr().err.count("is corrupt; rebuilding it") == times
 
 
-@pytest.mark.parametrize("name", ["facts.json", "x.npy", "y.npy", "owner.npy", "held_out.npy"])
+@pytest.mark.parametrize(
+    "name",
+    ["facts.json", "x.npy", "y.npy", "owner.npy", "held_out.npy"],
+)
 def test_a_flipped_bit_is_noticed(tmp_path, capsys, name):
     make = Maker()
     read(tmp_path, make)
@@ -120,7 +126,11 @@ def test_a_source_that_changes_within_its_size_and_time_is_read_again(tmp_path, 
 
 def test_a_process_that_waits_for_another_one_says_so(tmp_path, capsys):
     read(tmp_path, Maker())
-    waiting = threading.Thread(target=read, args=(tmp_path, Maker()), daemon=True)
+    waiting = threading.Thread(
+        target=read,
+        args=(tmp_path, Maker()),
+        daemon=True,
+    )
     capsys.readouterr()
     with FileLock(folders(tmp_path)[0].with_suffix(".lock")):
         shown = error_while_waiting(waiting, capsys)

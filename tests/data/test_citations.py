@@ -17,7 +17,11 @@ def source(path):
     return content["source"]["_target_"]
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    CONFIGS,
+    ids=lambda p: p.stem,
+)
 def test_a_data_set_has_a_licence_and_a_reference(path):
     found = citation(source(path))
     assert found is not None

@@ -14,7 +14,11 @@ def labelled(sizes, tests, y):
 
 def test_counts_and_entropy_by_hand():
     """Client 0: labels 0 0 1 and 1 to test on; client 1: 2 alone; the rest is ln 2 and 0."""
-    data = labelled((3, 1), (1, 0), [0, 0, 1, 1, 2])
+    data = labelled(
+        (3, 1),
+        (1, 0),
+        [0, 0, 1, 1, 2],
+    )
     counts = label_counts(data)
     assert counts.tolist() == [[2, 2, 0], [0, 0, 1]]
     assert label_entropy(counts) == pytest.approx([np.log(2), 0])
@@ -34,9 +38,17 @@ def test_the_picture_shows_the_labels(tmp_path):
     """It is dark but where the client's only class is bright."""
     from matplotlib.image import imread
 
-    data = labelled((6, 6), (0, 0), [0] * 6 + [2] * 6)
+    data = labelled(
+        (6, 6),
+        (0, 0),
+        [0] * 6 + [2] * 6,
+    )
     draw_labels(data, tmp_path / "labels.png", r"a$\frac%$b")  # a name that is no formula
-    red, green, blue, _ = np.moveaxis(imread(tmp_path / "labels.png"), -1, 0)
+    red, green, blue, _ = np.moveaxis(
+        imread(tmp_path / "labels.png"),
+        -1,
+        0,
+    )
     assert len(red) == 600
     # the top of viridis
     bright = (red > 0.9) & (green > 0.85) & (blue < 0.3)

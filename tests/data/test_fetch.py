@@ -39,7 +39,10 @@ def remote(server, *paths, hash=HASH):
 
 
 def ensure(remotes, folder, *, download):
-    return Files("A set", [[r.path for r in remotes]], remotes).find(folder, download=download)
+    return Files("A set", [[r.path for r in remotes]], remotes).find(
+        folder,
+        download=download,
+    )
 
 
 def put(folder, *names):
@@ -48,7 +51,11 @@ def put(folder, *names):
 
 
 def download(server, folder, *paths):
-    return ensure([remote(server, *paths)], folder, download=True)
+    return ensure(
+        [remote(server, *paths)],
+        folder,
+        download=True,
+    )
 
 
 def failure(server, folder, *paths):
@@ -72,7 +79,14 @@ def test_a_missing_file_is_downloaded_once(server, tmp_path):
 
 def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_path, capsys):
     server.files |= {"down": 503, "other": b"<html>", "good": CONTENT}
-    (path,) = download(server, tmp_path, "gone", "down", "other", "good")
+    (path,) = download(
+        server,
+        tmp_path,
+        "gone",
+        "down",
+        "other",
+        "good",
+    )
     assert path.read_bytes() == CONTENT
     assert server.asked == ["gone", "down", "other", "good"]
     shown = capsys.readouterr().err
@@ -125,7 +139,11 @@ def test_without_downloads_the_error_says_what_to_place_where(
     monkeypatch.setenv("FEDBENCH_OFFLINE", value)
     server.files["a"] = CONTENT
     with pytest.raises(MissingFiles, match=f"downloads are disabled by {cause}") as error:
-        ensure([remote(server, "a")], tmp_path, download=value == "1")
+        ensure(
+            [remote(server, "a")],
+            tmp_path,
+            download=value == "1",
+        )
     place = f"{tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})"
     assert f"download yourself: {place}" in str(error.value)
     assert not server.asked
@@ -161,7 +179,11 @@ def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(
         (tmp_path / name).mkdir()
     with mirrors(bases if by == "key" else ()):
         download(server, tmp_path / "1", "a")
-        ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True)
+        ensure(
+            [remote(server, "a", hash=None)],
+            tmp_path / "2",
+            download=True,
+        )
     assert server.asked == ["none/set/file.bin", "mirror/set/file.bin", "a"]
 
 
@@ -195,7 +217,11 @@ def test_what_a_server_says_cannot_control_the_terminal(server, tmp_path, capsys
 
 def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
     server.files["a"] = CONTENT
-    waiting = threading.Thread(target=download, args=(server, tmp_path, "a"), daemon=True)
+    waiting = threading.Thread(
+        target=download,
+        args=(server, tmp_path, "a"),
+        daemon=True,
+    )
     with FileLock(tmp_path / ".downloads.lock"):
         shown = error_while_waiting(waiting, capsys)
         message = f"fedbench: waiting for another process that is downloading into {tmp_path}\n"
@@ -211,7 +237,12 @@ def test_a_process_that_waits_for_another_one_says_so(server, tmp_path, capsys):
 def packed_set(*urls, hash=None):
     """A set of two files in a directory, or in an archive."""
     layouts = [["elsewhere/x", "elsewhere/y"], ["a/x", "a/y"]]
-    return Files("A set", layouts, [Remote("a.tar.gz", urls, hash)], into="a")
+    return Files(
+        "A set",
+        layouts,
+        [Remote("a.tar.gz", urls, hash)],
+        into="a",
+    )
 
 
 def test_an_archive_is_downloaded_unpacked_and_found(server, tmp_path):
@@ -253,9 +284,17 @@ def test_verify_compares_what_is_read(tmp_path):
     empty = hashlib.sha1(b"").hexdigest()
     published = Remote("c", (), f"sha1:{empty}")
     groups = [
-        Files("A set", [["a", "b", "c"]], sums={"a": f"sha1:{empty}", "b": "sha1:00"}),
+        Files(
+            "A set",
+            [["a", "b", "c"]],
+            sums={"a": f"sha1:{empty}", "b": "sha1:00"},
+        ),
         Files("A set", [["folder"]]),
-        Files("A set", [["nowhere"]], [published, Remote("missing", (), None)]),
+        Files(
+            "A set",
+            [["nowhere"]],
+            [published, Remote("missing", (), None)],
+        ),
     ]
     results = [(path.name, text, wrong) for path, text, wrong in verify(groups, tmp_path)]
     assert results == [
@@ -268,11 +307,15 @@ def test_verify_compares_what_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_files_of_a_source(name, tmp_path):
-    """All addresses are https and have a checksum; either form of the files is enough for a plan."""
+    """All addresses are https and have a checksum; either form of the files is enough for a
+    plan."""
     groups = PUBLISHED[name]
     for remote in (remote for files in groups for remote in files.remotes):
         assert remote.hash
         assert all(url.startswith("https://") for url in remote.urls)
     assert all(f.missing(tmp_path) for f in groups)
-    put(tmp_path, *(path for f in groups for path in f.layouts[0]))
+    put(
+        tmp_path,
+        *(path for f in groups for path in f.layouts[0]),
+    )
     assert not any(f.missing(tmp_path) for f in groups)

@@ -1,4 +1,5 @@
-"""Files that are damaged, of another form or no files: a message that can be printed, never another error."""
+"""Files that are damaged, of another form or no files: a message that can be printed, never another
+error."""
 
 import json
 import os
@@ -44,12 +45,23 @@ from fedbench.data.sources import (
 )
 
 TIMES = 40  # mutations of a data set
-INSERTED = (VALUES, b"[" * 5000, b"9" * 5000, b'"\\ud800"', b"NaN", b"1e999")
+INSERTED = (
+    VALUES,
+    b"[" * 5000,
+    b"9" * 5000,
+    b'"\\ud800"',
+    b"NaN",
+    b"1e999",
+)
 
 
 def make_npz(folder, save=np.savez, **more):
     x = np.arange(40, dtype=np.float64).reshape(8, 5)
-    arrays = {"x": x, "y": np.arange(8) % 3, "owner": np.arange(8) % 2}
+    arrays = {
+        "x": x,
+        "y": np.arange(8) % 3,
+        "owner": np.arange(8) % 2,
+    }
     save(folder / "d.npz", **(arrays | more))
 
 
@@ -63,12 +75,21 @@ def make_pictures(folder):
 
 
 def make_text(folder):
-    leaf_file(folder / "d.json", {"a": (["x" * 80] * 3, ["y"] * 3)})
+    leaf_file(
+        folder / "d.json",
+        {"a": (["x" * 80] * 3, ["y"] * 3)},
+    )
 
 
 USERS = {"a": ([[1.0, 2.0], [0.5, 1.0]], [0, 1]), "b\u00e9": ([[1.0, 2.0]], [1])}
-WRITERS = {"w": ([[1.0] * 784], [3]), "v": ([[0.0] * 784], [61])}
-CLIENTS = {"clients": {"a": [0, 1], "b": [2, 3]}, "examples": 6}
+WRITERS = {
+    "w": ([[1.0] * 784], [3]),
+    "v": ([[0.0] * 784], [61]),
+}
+CLIENTS = {
+    "clients": {"a": [0, 1], "b": [2, 3]},
+    "examples": 6,
+}
 
 
 def load_npz(folder):
@@ -81,7 +102,11 @@ def load_tweets(folder):
 
 
 def load_indices(folder):
-    return indices(np.zeros(6), np.zeros(6, dtype=bool), file=str(folder / "p.json"))
+    return indices(
+        np.zeros(6),
+        np.zeros(6, dtype=bool),
+        file=str(folder / "p.json"),
+    )
 
 
 def archive(name, method=zipfile.ZIP_DEFLATED):
@@ -94,28 +119,49 @@ def archive(name, method=zipfile.ZIP_DEFLATED):
 SETS = {
     "npz": (make_npz, load_npz),
     "npz compressed": (partial(make_npz, save=np.savez_compressed), load_npz),
-    "npz words": (partial(make_npz, owner=["a", "b\u00e9"] * 4), load_npz),
+    "npz words": (
+        partial(make_npz, owner=["a", "b\u00e9"] * 4),
+        load_npz,
+    ),
     "idx": (lambda d: write_idx(d / "MNIST/raw"), mnist.load),
-    "leaf": (lambda d: leaf_file(d / "d.json", USERS), lambda d: leaf_json.load(str(d / "d.json"))),
+    "leaf": (
+        lambda d: leaf_file(d / "d.json", USERS),
+        lambda d: leaf_json.load(str(d / "d.json")),
+    ),
     "leaf text": (
         make_text,
         lambda d: shakespeare.load(d, 0, json_train=str(d / "d.json"), split=1),
     ),
-    "femnist leaf": (lambda d: leaf_file(d / "femnist/data/train/a.json", WRITERS), femnist.load),
+    "femnist leaf": (
+        lambda d: leaf_file(d / "femnist/data/train/a.json", WRITERS),
+        femnist.load,
+    ),
     "femnist nist": (write_nist, femnist.load),
     "sent140": (write_tweets, load_tweets),
-    "shakespeare": (write_plays, lambda d: shakespeare.load(d, 0, split=1)),
-    "wikitext2": (write_wiki, partial(wikitext2.load, clients=1, columns=1, length=2)),
+    "shakespeare": (
+        write_plays,
+        lambda d: shakespeare.load(d, 0, split=1),
+    ),
+    "wikitext2": (
+        write_wiki,
+        partial(wikitext2.load, clients=1, columns=1, length=2),
+    ),
     "cifar10": (write_cifar10, cifar10.load),
     "cifar100": (write_cifar100, cifar100.load),
-    "imagefolder": (make_pictures, lambda d: imagefolder.load(str(d))),
+    "imagefolder": (
+        make_pictures,
+        lambda d: imagefolder.load(str(d)),
+    ),
     "cinic10": (write_cinic, cinic10.load),
     "tinyimagenet": (write_tiny, tinyimagenet.load),
     "clothing1m": (
         write_clothing,
         lambda d: clothing1m.load(d, 0, size=4),
     ),
-    "indices": (lambda d: write(d / "p.json", json.dumps(CLIENTS)), load_indices),
+    "indices": (
+        lambda d: write(d / "p.json", json.dumps(CLIENTS)),
+        load_indices,
+    ),
     "zip": archive("a.zip"),
     "zip lzma": archive("a.zip", zipfile.ZIP_LZMA),
     "tar.gz": archive("a.tar.gz"),
@@ -157,8 +203,15 @@ def change_leaf(folder, **changes):
 
 
 def change_archive(folder, change):
-    np.savez_compressed(folder / "d.npz", x=np.arange(500) % 3, y=np.arange(500) % 3)
-    write(folder / "d.npz", change((folder / "d.npz").read_bytes()))
+    np.savez_compressed(
+        folder / "d.npz",
+        x=np.arange(500) % 3,
+        y=np.arange(500) % 3,
+    )
+    write(
+        folder / "d.npz",
+        change((folder / "d.npz").read_bytes()),
+    )
 
 
 def damaged(content):
@@ -167,7 +220,8 @@ def damaged(content):
 
 
 def marked(offset, value):
-    """Set a byte in the headers of all members of an archive, at this place in a local header and 2 after in others."""
+    """Set a byte in the headers of all members of an archive, at this place in a local header and 2
+    after in others."""
 
     def change(content):
         content = bytearray(content)
@@ -191,7 +245,11 @@ WRONG = {
         partial(change_archive, change=damaged),
         "d.npz is not a .npz file of plain arrays",
     ),
-    "npz encrypted": ("npz", partial(change_archive, change=marked(6, 1)), "password required"),
+    "npz encrypted": (
+        "npz",
+        partial(change_archive, change=marked(6, 1)),
+        "password required",
+    ),
     "npz compressed otherwise": (
         "npz",
         partial(change_archive, change=marked(8, 19)),

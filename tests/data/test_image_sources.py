@@ -25,6 +25,7 @@ from data_files import (
 from PIL import Image
 from tools import rejected
 
+from fedbench.core.validation import checked
 from fedbench.data.assemble import assemble
 from fedbench.data.files import fetch, readers
 from fedbench.data.partitions.basic import iid
@@ -51,8 +52,20 @@ def png(pixels):
 
 def units(examples):
     """Mean and standard deviation of each channel, as models read the images."""
-    whole = replace(examples, owner=None, names=(), held_out=None)
-    data = assemble(whole, partition=iid, clients=1, split=0.5, local_test="split", seed=0)
+    whole = replace(
+        examples,
+        owner=None,
+        names=(),
+        held_out=None,
+    )
+    data = assemble(
+        whole,
+        partition=iid,
+        clients=1,
+        split=0.5,
+        local_test="split",
+        seed=0,
+    )
     return data.mean.tolist(), data.std.tolist()
 
 
@@ -74,11 +87,19 @@ FIVE = idx(np.zeros(5, np.uint8))
     ("name", "raw", "message"),
     [
         ("floats", FIVE.replace(b"\x08", b"\x0d"), "it begins with 00000d01"),
-        ("a-length-of-two", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a complete idx file"),
+        (
+            "a-length-of-two",
+            struct.pack(">BBBBI", 0, 0, 8, 2, 1),
+            "is not a complete idx file",
+        ),
         ("short", FIVE[:-1], "is not a complete idx file"),
         ("long", FIVE + b"x", "is not a complete idx file"),
         ("plain.gz", FIVE, "is not a complete idx file of bytes .Not a gzipped file"),
-        ("short.gz", gzip.compress(idx(bytes_of(500)))[:-100], "is not a complete idx file"),
+        (
+            "short.gz",
+            gzip.compress(idx(bytes_of(500)))[:-100],
+            "is not a complete idx file",
+        ),
     ],
 )
 def test_idx_refuses(tmp_path, name, raw, message):
@@ -110,8 +131,16 @@ def test_fmnist(tmp_path):
 def test_fmnist_three_classes_by_pixel(tmp_path):
     """The mean and deviation of a pixel are those of all training images."""
     (train, _), (test, _) = write_fmnist(tmp_path)
-    e = fmnist.load(tmp_path, classes=[0, 2, 6], standardise="pixel")
-    check(e, y=[0, 1, 2, 0, 1, 2], held_out=[False] * 3 + [True] * 3)
+    e = fmnist.load(
+        tmp_path,
+        classes=[0, 2, 6],
+        standardise="pixel",
+    )
+    check(
+        e,
+        y=[0, 1, 2, 0, 1, 2],
+        held_out=[False] * 3 + [True] * 3,
+    )
     kept = np.concatenate([train[[0, 2, 6]], test[:3]])
     expected = (kept - train.mean(0)) / (train.std(0) + 0.001)
     assert e.x[:, 0] == pytest.approx(expected, rel=1e-4, abs=1e-4)
@@ -126,11 +155,19 @@ def test_fmnist_options(tmp_path):
     assert fmnist.load(tmp_path, classes=[6, 0]).y.tolist() == [1, 0, 1, 0]
 
 
-@pytest.mark.parametrize("classes", [[], [0, 0], [10]])
+@pytest.mark.parametrize(
+    "classes",
+    [[], [0, 0], [10]],
+)
 def test_classes_must_be_labels(tmp_path, classes):
     """The error comes before files are looked for."""
     with rejected("data.source.classes must be distinct labels from 0 to 9"):
         fmnist.load(tmp_path, classes=classes)
+
+
+def test_classes_must_not_be_text():
+    with rejected("classes .*not allowed as a Sequence"):
+        checked(fmnist.load, {"classes": "0"})
 
 
 def test_fmnist_refuses(tmp_path):
@@ -159,13 +196,22 @@ def emnist_files(split, labels):
 
 
 def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
-    files, upright = emnist_files("letters", ([1, 2, 26], [26, 1]))  # EMNIST counts letters from 1
+    # EMNIST counts letters from 1
+    files, upright = emnist_files(
+        "letters",
+        ([1, 2, 26], [26, 1]),
+    )
     packed = {f"gzip/{name}.gz": gzip.compress(content) for name, content in files.items()}
     pack(tmp_path / "EMNIST/gzip.zip", packed)
     monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     e = emnist.load(tmp_path, split="letters")
     assert np.array_equal(e.x[:, 0], upright)
-    check(e, y=[0, 1, 25, 25, 0], held_out=[False] * 3 + [True] * 2, classes=26)
+    check(
+        e,
+        y=[0, 1, 25, 25, 0],
+        held_out=[False] * 3 + [True] * 2,
+        classes=26,
+    )
     trained = upright[:3] / 255
     check(
         e,
@@ -176,13 +222,23 @@ def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
 
 def test_emnist_reads_unpacked_files(tmp_path):
     """Small letters a, b, j are labels 36, 37, 45 of byclass; the kept classes are renumbered."""
-    files, upright = emnist_files("byclass", ([0, 36, 61, 45, 37], [36, 10]))
+    files, upright = emnist_files(
+        "byclass",
+        ([0, 36, 61, 45, 37], [36, 10]),
+    )
     for name, content in files.items():
         write(tmp_path / "EMNIST/raw" / name, content)
-    e = emnist.load(tmp_path, classes=list(range(36, 46)))
+    e = emnist.load(
+        tmp_path,
+        classes=list(range(36, 46)),
+    )
     assert e.y.tolist() == [0, 9, 1, 0]
     assert np.array_equal(e.x[:, 0], upright[[1, 3, 4, 5]])
-    check(e, classes=10, held_out=[False, False, False, True])
+    check(
+        e,
+        classes=10,
+        held_out=[False, False, False, True],
+    )
     # another choice is not answered from what was prepared for this one
     assert emnist.load(tmp_path).classes == 62
 
@@ -192,7 +248,10 @@ def test_emnist_reads_unpacked_files(tmp_path):
 
 def write_leaf(path, **writers):
     """``writers``: name -> (pixels, labels)."""
-    leaf_file(path, {name: ((x / 255).tolist(), y) for name, (x, y) in writers.items()})
+    leaf_file(
+        path,
+        {name: ((x / 255).tolist(), y) for name, (x, y) in writers.items()},
+    )
 
 
 def test_femnist_keeps_writers_and_their_test_images(tmp_path):
@@ -200,8 +259,15 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     a, b, a_test, b_test = (bytes_of(n, 784) for n in (2, 3, 1, 1))
     other = (bytes_of(1, 784), [3])
     write_leaf(data / "train/0.json", f1=(a, [0, 61]))
-    write_leaf(data / "train/1.json", f2=(b, [10, 36, 36]))
-    write_leaf(data / "test/0.json", f2=(b_test, [9]), f1=(a_test, [1]))
+    write_leaf(
+        data / "train/1.json",
+        f2=(b, [10, 36, 36]),
+    )
+    write_leaf(
+        data / "test/0.json",
+        f2=(b_test, [9]),
+        f1=(a_test, [1]),
+    )
     write_leaf(data / "test/1.json", f8=other)  # was never in train/
     write_leaf(data / "test_only/2.json", f9=other)
     e = femnist.load(tmp_path)
@@ -225,8 +291,16 @@ BLACK = np.zeros((1, 784))
 @pytest.mark.parametrize(
     ("path", "users", "message"),
     [
-        ("train/0.json", {"a": (BLACK + 0.5, [0])}, "pixels other than 0/255, 1/255"),
-        ("train/0.json", {"a": (BLACK + 256, [0])}, "pixels other than 0/255, 1/255"),
+        (
+            "train/0.json",
+            {"a": (BLACK + 0.5, [0])},
+            "pixels other than 0/255, 1/255",
+        ),
+        (
+            "train/0.json",
+            {"a": (BLACK + 256, [0])},
+            "pixels other than 0/255, 1/255",
+        ),
         ("train/0.json", {"a": (BLACK, [62])}, "y with labels from 0 to 61"),
         ("train/1.json", {"a": (BLACK, [0])}, "user 'a' occurs twice"),
         ("test/0.json", {"b": (BLACK, [0])}, "made with -t user"),
@@ -264,13 +338,17 @@ NIST = {
 
 
 def write_nist(root):
-    """Three writers' images of 128 x 128, black and white, in both hierarchies; returns the images."""
+    """Three writers' images of 128 x 128, black and white, in both hierarchies; returns the
+    images."""
     images = {
         name: png(np.where(bytes_of(128, 128) < 128, 0, 255).astype(np.uint8)) for name in "ABCDE"
     }
     for kind in ("by_class", "by_write"):
         paths = [path for path in NIST if path.startswith(kind)]
-        pack(root / f"femnist/{kind}.zip", {path: images[NIST[path]] for path in paths})
+        pack(
+            root / f"femnist/{kind}.zip",
+            {path: images[NIST[path]] for path in paths},
+        )
     return images
 
 
@@ -307,11 +385,18 @@ def test_femnist_from_nist_refuses(tmp_path):
 # ---- CIFAR-100
 
 
-@pytest.mark.parametrize(("labels", "classes"), [("fine", 100), ("coarse", 20)])
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [("fine", 100), ("coarse", 20)],
+)
 def test_cifar100(tmp_path, labels, classes):
     made = write_cifar100(tmp_path)
     e = cifar100.load(tmp_path, labels=labels)
-    check(e, shape=(8, 3, 32, 32), classes=classes)
+    check(
+        e,
+        shape=(8, 3, 32, 32),
+        classes=classes,
+    )
     assert np.array_equal(e.x.reshape(8, -1), np.concatenate([part["data"] for part in made]))
     check(
         e,
@@ -330,18 +415,31 @@ def write_cinic(root):
         for label, name in enumerate(CINIC):
             for j in (1, 0):
                 path = root / "cinic-10" / part / name / f"cifar10-{part}-{j}.png"
-                write_image(path, "RGB", (32, 32), (10 * label, 100 * p, 200 + j))
+                write_image(
+                    path,
+                    "RGB",
+                    (32, 32),
+                    (10 * label, 100 * p, 200 + j),
+                )
 
 
 def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     write_cinic(tmp_path)
     write_image(tmp_path / "cinic-10/train/airplane/a-grey-one.png", "L", (32, 32), 7)
     e = cinic10.load(tmp_path)
-    check(e, shape=(61, 3, 32, 32), classes=10)
+    check(
+        e,
+        shape=(61, 3, 32, 32),
+        classes=10,
+    )
     assert e.x[0, :, 5, 5].tolist() == [7, 7, 7]
     assert e.x[1, :, 0, 0].tolist() == [0, 0, 200]  # in alphabetical order
     each = np.repeat(np.arange(10), 2)
-    check(e, y=[0, *each, *each, *each], held_out=[False] * 41 + [True] * 20)
+    check(
+        e,
+        y=[0, *each, *each, *each],
+        held_out=[False] * 41 + [True] * 20,
+    )
     assert set(e.x[:41, 1, 0, 0].tolist()) == {0, 7, 100}
     out = cinic10.load(tmp_path, valid="out")
     assert out.held_out.tolist() == [False] * 21 + [True] * 20
@@ -364,7 +462,12 @@ def write_tiny(root):
     for wnid, value in (("n01", 40), ("n02", 200)):
         for j in range(2):
             path = folder / "train" / wnid / "images" / f"{wnid}_{j}.JPEG"
-            write_image(path, "RGB", (64, 64), (value, value, j))
+            write_image(
+                path,
+                "RGB",
+                (64, 64),
+                (value, value, j),
+            )
     write_image(folder / "val/images/val_0.JPEG", "L", (64, 64), 200)
     write(folder / "val/val_annotations.txt", "val_0.JPEG\tn02\t0\t32\t44\t62\n")
 
@@ -372,7 +475,13 @@ def write_tiny(root):
 def test_tinyimagenet(tmp_path):
     write_tiny(tmp_path)
     e = tinyimagenet.load(tmp_path)
-    check(e, shape=(5, 3, 64, 64), classes=2, y=[0, 0, 1, 1, 0], held_out=[False] * 4 + [True])
+    check(
+        e,
+        shape=(5, 3, 64, 64),
+        classes=2,
+        y=[0, 0, 1, 1, 0],
+        held_out=[False] * 4 + [True],
+    )
     # JPEG changes values by up to 3
     assert e.x[:, 0, 9, 9] == pytest.approx([200, 200, 40, 40, 200], abs=3)
     assert e.x[4].astype(int) == pytest.approx(200, abs=3)  # grey: three equal channels
@@ -386,7 +495,10 @@ wnids.txt                n01 n02 n03       No such file or directory: .*n03/imag
 """
 
 
-@pytest.mark.parametrize(("file", "line", "message"), cases(TINY))
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    cases(TINY),
+)
 def test_tinyimagenet_refuses(tmp_path, file, line, message):
     write_tiny(tmp_path)
     write(tmp_path / "tiny-imagenet-200" / file, line.replace(r"\t", "\t"))
@@ -398,16 +510,30 @@ def test_images_that_would_not_fit_into_memory(monkeypatch):
     memory = SimpleNamespace(available=10**9)
     monkeypatch.setattr(readers.psutil, "virtual_memory", lambda: memory)
     with rejected("1000000 images need 12.3 GB, but 1.0 GB are free; lower size"):
-        _images.decode(range(10**6), 3, (64, 64), remedy="lower size")
+        _images.decode(
+            range(10**6),
+            3,
+            (64, 64),
+            remedy="lower size",
+        )
 
 
 def test_many_images_keep_their_places():
     """More than the threads take at once."""
 
     def opened(t):
-        return Image.new("RGB", (1, 2), (t % 256, t // 256, 7))
+        return Image.new(
+            "RGB",
+            (1, 2),
+            (t % 256, t // 256, 7),
+        )
 
-    images = _images.decode(range(1000), 3, (1, 2), opened=opened)
+    images = _images.decode(
+        range(1000),
+        3,
+        (1, 2),
+        opened=opened,
+    )
     assert images[:, :, 1, 0].tolist() == [[t % 256, t // 256, 7] for t in range(1000)]
 
 
@@ -419,7 +545,12 @@ def write_clothing(root):
     noisy, clean, test = ([f"images/{i}/{j}.jpg" for j in range(4)] for i in range(3))
     for i, names in enumerate((noisy, clean, test)):
         for j, name in enumerate(names):
-            write_image(folder / name, "RGB", (20 + j, 30), (80 * i, 10 * j, 5))
+            write_image(
+                folder / name,
+                "RGB",
+                (20 + j, 30),
+                (80 * i, 10 * j, 5),
+            )
     write(folder / "noisy_train_key_list.txt", "\n".join(noisy))
     write(folder / "clean_train_key_list.txt", "\n".join(clean))
     write(folder / "clean_test_key_list.txt", "\n".join(test) + "\n")
@@ -460,7 +591,10 @@ noisy_train_key_list.txt  images/0/9.jpg     'images/0/9.jpg'
 """
 
 
-@pytest.mark.parametrize(("table", "line", "wrong"), cases(CLOTHING))
+@pytest.mark.parametrize(
+    ("table", "line", "wrong"),
+    cases(CLOTHING),
+)
 def test_clothing1m_refuses(tmp_path, table, line, wrong):
     write_clothing(tmp_path)
     write(tmp_path / "clothing1m" / table, line)
@@ -483,13 +617,22 @@ def saved(folder, **arrays):
 
 def test_npz_of_images(tmp_path):
     x = bytes_of(4, 3, 5, 6)
-    file = saved(tmp_path, x=x, y=[0, 2, 1, 0])
+    file = saved(
+        tmp_path,
+        x=x,
+        y=[0, 2, 1, 0],
+    )
     e = npz.load(file=file)
     assert np.array_equal(e.x, x)
     assert e.classes == 3
     assert (e.owner, e.names, e.held_out) == (None, (), None)
     assert units(e) == ([0, 0, 0], [1, 1, 1])
-    e = npz.load(file=file, classes=5, mean=[0.1, 0.2, 0.3], std=[1, 2, 3])
+    e = npz.load(
+        file=file,
+        classes=5,
+        mean=[0.1, 0.2, 0.3],
+        std=[1, 2, 3],
+    )
     assert e.classes == 5
     assert units(e) == ([0.1, 0.2, 0.3], [1, 2, 3])
     with rejected("std must be a list of 3 numbers, one per channel"):
@@ -499,9 +642,17 @@ def test_npz_of_images(tmp_path):
 @pytest.mark.parametrize(
     ("x", "kind", "shape"),
     [
-        (np.arange(6, dtype=np.float64).reshape(2, 3), np.float64, (2, 3)),
+        (
+            np.arange(6, dtype=np.float64).reshape(2, 3),
+            np.float64,
+            (2, 3),
+        ),
         (bytes_of(2), np.float32, (2, 1)),  # bytes that are no images
-        (np.arange(6).reshape(2, 3), np.int64, (2, 3)),  # tokens
+        (
+            np.arange(6).reshape(2, 3),
+            np.int64,
+            (2, 3),
+        ),  # tokens
     ],
 )
 def test_npz_of_numbers(tmp_path, x, kind, shape):
@@ -516,9 +667,20 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
     [([7, 3, 7], [1, 0, 1], ("3", "7")), (["b", "a", "c"], [1, 0, 2], ("a", "b", "c"))],
 )
 def test_npz_with_owners(tmp_path, given, owner, names):
-    file = saved(tmp_path, x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], owner=given)
+    file = saved(
+        tmp_path,
+        x=np.eye(3),
+        y=[0, 1, 0],
+        held_out=[0, 0, 1],
+        owner=given,
+    )
     e = npz.load(file=file)
-    check(e, owner=owner, names=names, held_out=[False, False, True])
+    check(
+        e,
+        owner=owner,
+        names=names,
+        held_out=[False, False, True],
+    )
 
 
 NPZ = r"""
@@ -564,7 +726,11 @@ def test_npz_refuses_other_files_and_options(tmp_path):
     np.save(tmp_path / "one.npy", np.eye(2))
     with rejected("is not a .npz file of plain arrays"):
         npz.load(file=str(tmp_path / "one.npy"))
-    file = saved(tmp_path, x=np.eye(2), y=[0, 1])
+    file = saved(
+        tmp_path,
+        x=np.eye(2),
+        y=[0, 1],
+    )
     with rejected("data.classes=1, but .* has the label 1"):
         npz.load(file=file, classes=1)
     with rejected("mean and data.source.std are for images of bytes"):
@@ -587,7 +753,10 @@ def library():
 
 def image_split(library, images, labels, kind):
     features = library.Features({"image": library.Image(), "label": kind})
-    return library.Dataset.from_dict({"image": images, "label": labels}, features=features)
+    return library.Dataset.from_dict(
+        {"image": images, "label": labels},
+        features=features,
+    )
 
 
 def test_huggingface_images(tmp_path, library):
@@ -595,12 +764,28 @@ def test_huggingface_images(tmp_path, library):
     kind = library.ClassLabel(names=["a", "b", "c"])
     pixels = bytes_of(5, 4, 5, 3)
     images = [Image.fromarray(image) for image in pixels]
-    train = image_split(library, images[:3], [1] * 3, kind)
-    test = image_split(library, images[3:], [1] * 2, kind)
+    train = image_split(
+        library,
+        images[:3],
+        [1] * 3,
+        kind,
+    )
+    test = image_split(
+        library,
+        images[3:],
+        [1] * 2,
+        kind,
+    )
     library.DatasetDict({"train": train, "test": test}).save_to_disk(root)
     e = huggingface.load(root=root)
     assert np.array_equal(e.x, pixels.transpose(0, 3, 1, 2))
-    check(e, y=[1] * 5, classes=3, held_out=[False] * 3 + [True] * 2, mean=(0.5,) * 3)
+    check(
+        e,
+        y=[1] * 5,
+        classes=3,
+        held_out=[False] * 3 + [True] * 2,
+        mean=(0.5,) * 3,
+    )
     assert huggingface.load(root=root, test=None).held_out is None
     with rejected("has no column imag; its columns are image, label"):
         huggingface.load(root=root, x="imag")
@@ -611,12 +796,27 @@ def test_huggingface_images(tmp_path, library):
 def test_huggingface_numbers_words_and_owners(tmp_path, library):
     root = str(tmp_path)
     vectors = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    columns = {"v": vectors, "kind": ["b", "a", "b"], "who": ["u2", "u1", "u2"]}
+    columns = {
+        "v": vectors,
+        "kind": ["b", "a", "b"],
+        "who": ["u2", "u1", "u2"],
+    }
     library.Dataset.from_dict(columns).save_to_disk(root)
-    e = huggingface.load(root=root, x="v", y="kind", owner="who")
+    e = huggingface.load(
+        root=root,
+        x="v",
+        y="kind",
+        owner="who",
+    )
     assert e.x.dtype == np.float32
     assert e.x.tolist() == vectors
-    check(e, y=[1, 0, 1], classes=2, owner=[1, 0, 1], names=("u1", "u2"))
+    check(
+        e,
+        y=[1, 0, 1],
+        classes=2,
+        owner=[1, 0, 1],
+        names=("u1", "u2"),
+    )
     assert (e.held_out, e.mean) == (None, None)
     with rejected("labels must be words or integers >= 0"):
         huggingface.load(root=root, x="v", y="v")
@@ -625,10 +825,21 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
 
 
 def test_huggingface_grey_images_and_sizes(tmp_path, library):
-    grey = [Image.new("L", (3, 3), 9), Image.new("L", (3, 3), 8)]
-    mixed = [Image.new("RGB", (4, 3), (1, 2, 3)), grey[1]]
+    grey = [
+        Image.new("L", (3, 3), 9),
+        Image.new("L", (3, 3), 8),
+    ]
+    mixed = [
+        Image.new("RGB", (4, 3), (1, 2, 3)),
+        grey[1],
+    ]
     for name, images in (("grey", grey), ("mixed", mixed)):
-        split = image_split(library, images, [0, 4], library.Value("int64"))
+        split = image_split(
+            library,
+            images,
+            [0, 4],
+            library.Value("int64"),
+        )
         split.save_to_disk(str(tmp_path / name))
     e = huggingface.load(root=str(tmp_path / "grey"))
     assert e.x.shape == (2, 1, 3, 3)

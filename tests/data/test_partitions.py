@@ -61,7 +61,11 @@ lognormal_sizes      {"sigma": 1, "min_size": 2}                            inf
 power_law_sizes      {"min_size": 1}                                        inf
 """
 RULES = [(globals()[name], json.loads(options), float(n)) for name, options, n in cases(TABLE)]
-rules = pytest.mark.parametrize("case", RULES, ids=lambda case: case[0].__name__)
+rules = pytest.mark.parametrize(
+    "case",
+    RULES,
+    ids=lambda case: case[0].__name__,
+)
 cifar = default_rng(5).permutation(np.repeat(np.arange(10), 5000))
 
 
@@ -96,7 +100,11 @@ def sizes(owned):
 
 @rules
 @settings(deadline=None, max_examples=30)
-@given(y=labels(), clients=st.integers(5, 9), seed=st.integers(0, 99))
+@given(
+    y=labels(),
+    clients=st.integers(5, 9),
+    seed=st.integers(0, 99),
+)
 def test_every_example_has_one_owner_and_every_client_has_some(case, y, clients, seed):
     rule, options, spread = case
     before = y.copy()
@@ -116,7 +124,10 @@ def test_another_seed_is_another_partition(case):
     assert (first == second) == (rule is contiguous)
 
 
-@pytest.mark.parametrize("rule", {rule.__name__: rule for rule, _, _ in RULES}.values())
+@pytest.mark.parametrize(
+    "rule",
+    {rule.__name__: rule for rule, _, _ in RULES}.values(),
+)
 def test_options_are_those_of_the_config_and_have_its_defaults(rule):
     section = yaml.safe_load((ROOT / f"conf/data/partition/{rule.__name__}.yaml").read_text())
     assert section.pop("_target_") == f"{rule.__module__}.{rule.__name__}"
@@ -136,7 +147,15 @@ def test_options_are_those_of_the_config_and_have_its_defaults(rule):
 )
 def test_dirichlet_takes_the_first_draw_that_will_do(y, clients, balance, alpha):
     """One draw after the other, class by class, in plain loops."""
-    owned = dealt(dirichlet, y, clients, 3, alpha=alpha, balance=balance, min_size=2)
+    owned = dealt(
+        dirichlet,
+        y,
+        clients,
+        3,
+        alpha=alpha,
+        balance=balance,
+        min_size=2,
+    )
     rng = default_rng(3)
     classes = np.unique(y)
     counts = np.zeros((1, clients))
@@ -144,7 +163,11 @@ def test_dirichlet_takes_the_first_draw_that_will_do(y, clients, balance, alpha)
         counts = np.zeros((len(classes), clients))
         for c, q in enumerate(rng.dirichlet([alpha] * clients, len(classes))):
             if balance:
-                q = np.where(counts.sum(0) < len(y) / clients, q, 0)
+                q = np.where(
+                    counts.sum(0) < len(y) / clients,
+                    q,
+                    0,
+                )
                 q = q / q.sum()
             # rounded as cumsum rounds: sum() of floats is exact from Python 3.12 on
             upto = list(accumulate(q))
@@ -176,14 +199,25 @@ def test_balancing_leaves_out_who_is_full(q, counts):
 
 
 def test_balancing_gives_all_to_one_where_the_shares_of_the_others_vanish():
-    """The limit of small alpha: the first client is full and has all of the second class; one other gets it."""
-    q = np.tile([1.0, 0.0, 0.0], (40, 3, 1))
-    counts = _balanced(q, np.array([4, 4, 4]), default_rng(0))
+    """The limit of small alpha: the first client is full and has all of the second class; one other
+    gets it."""
+    q = np.tile(
+        [1.0, 0.0, 0.0],
+        (40, 3, 1),
+    )
+    counts = _balanced(
+        q,
+        np.array([4, 4, 4]),
+        default_rng(0),
+    )
     assert (counts.sum(1) == 4).all()
     assert len(np.unique(counts, axis=0)) == 2
 
 
-@pytest.mark.parametrize(("clients", "alpha", "most"), [(100, 0.05, 6), (500, 1e-300, 0)])
+@pytest.mark.parametrize(
+    ("clients", "alpha", "most"),
+    [(100, 0.05, 6), (500, 1e-300, 0)],
+)
 def test_a_hopeless_dirichlet_request_ends(clients, alpha, most):
     message = rf"no draw of .*alpha=.* in \d+ tries; the smallest client had at most {most}; raise "
     with rejected(message):
@@ -191,7 +225,12 @@ def test_a_hopeless_dirichlet_request_ends(clients, alpha, most):
 
 
 @settings(deadline=None)
-@given(labels(), st.integers(1, 8), st.sampled_from([0.3, 1.0, 10.0]), st.integers(0, 9))
+@given(
+    labels(),
+    st.integers(1, 8),
+    st.sampled_from([0.3, 1.0, 10.0]),
+    st.integers(0, 9),
+)
 def test_dirichlet_min_share_takes_the_first_draw_that_will_do(y, clients, alpha, seed):
     """What floors leave over is dropped."""
     owned = dealt(dirichlet_min_share, y, clients, seed, alpha=alpha)
@@ -201,7 +240,10 @@ def test_dirichlet_min_share_takes_the_first_draw_that_will_do(y, clients, alpha
     totals = np.unique(y, return_counts=True)[1]
     counts = np.zeros((1, clients))
     while not counts.any(0).all():
-        q = rng.dirichlet(np.full(clients, alpha), len(totals))
+        q = rng.dirichlet(
+            np.full(clients, alpha),
+            len(totals),
+        )
         if (q.sum(0) >= 0.1 / clients).all():
             counts = np.floor(q * totals[:, None])
     assert np.array_equal(table(y, owned), counts)
@@ -220,7 +262,10 @@ def test_dirichlet_min_share_ends_with_a_reason_where_no_draw_can_do():
 
 
 def test_mixture_with_huge_alpha_has_the_classes_of_its_prior():
-    y = np.repeat([0, 1, 2], [600, 300, 100])
+    y = np.repeat(
+        [0, 1, 2],
+        [600, 300, 100],
+    )
     first = counted(dirichlet_mixture, y, 10, alpha=1e9, prior="uniform")[:, 0]
     # multinomial(100), three standard deviations
     assert first / 100 == pytest.approx(1 / 3, abs=0.15)
@@ -235,7 +280,8 @@ def test_mixture_with_tiny_alpha_has_one_class_until_it_is_used_up():
 
 
 def test_mixture_mean_and_spread_are_those_of_the_dirichlet():
-    """Var of q_kc is p (1 - p) / (α + 1); of a share of n draws p (1 - p) / n more, times α / (α + 1)."""
+    """Var of q_kc is p (1 - p) / (α + 1); of a share of n draws p (1 - p) / n more, times
+    α / (α + 1)."""
     y = np.repeat([0, 1], 200_000)
     alpha = 4.0
     n = 40
@@ -245,7 +291,8 @@ def test_mixture_mean_and_spread_are_those_of_the_dirichlet():
 
 
 def test_a_sample_belongs_to_one_client_each_and_differs_by_seed():
-    """4000 of 50000 examples are drawn; each class has Hypergeometric(50000, 5000, 4000), 400 ± 18 of them."""
+    """4000 of 50000 examples are drawn; each class has Hypergeometric(50000, 5000, 4000), 400 ± 18
+    of them."""
     owned = dealt(dirichlet_sample, cifar, 20, 0, examples=4000)
     drawn = np.concatenate(owned)
     assert len(drawn) == len(np.unique(drawn)) == 4000
@@ -295,9 +342,15 @@ def test_shards_by_hand():
 
 
 @settings(deadline=None)
-@given(y=labels(), clients=st.integers(3, 9), each=st.integers(1, 4), seed=st.integers(0, 9))
+@given(
+    y=labels(),
+    clients=st.integers(3, 9),
+    each=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
 def test_k_classes(y, clients, each, seed):
-    """Each client has the given number of classes, and the clients of a class have equal shares of it."""
+    """Each client has the given number of classes, and the clients of a class have equal shares of
+    it."""
     classes = len(np.unique(y))
     if each > classes or clients * each < classes:
         with rejected("classes_per_client must be between|clients that hold it"):
@@ -310,7 +363,8 @@ def test_k_classes(y, clients, each, seed):
 
 
 def test_k_classes_are_drawn_uniformly():
-    """20000 pairs of five classes: each of the ten pairs has a tenth, to within four standard deviations."""
+    """20000 pairs of five classes: each of the ten pairs has a tenth, to within four standard
+    deviations."""
     y = np.tile(np.arange(5), 12000)
     held = counted(k_classes, y, 20000, classes_per_client=2) > 0
     pairs = np.unique(held.T, axis=0, return_counts=True)[1]
@@ -319,9 +373,14 @@ def test_k_classes_are_drawn_uniformly():
 
 
 def test_consecutive_classes_by_hand():
-    """With sigma 0, every client has int((e^mu + more) / 3) examples of each of its classes while there are enough."""
+    """With sigma 0, every client has int((e^mu + more) / 3) examples of each of its classes while
+    there are enough."""
     y = np.repeat(np.arange(4), 7)
-    options = {"mu": np.log(6.5), "sigma": 0, "more": 3}  # 3 of each
+    options = {
+        "mu": np.log(6.5),
+        "sigma": 0,
+        "more": 3,
+    }  # 3 of each
     # client 0 takes of 0, 1, 2; client 1 of 1, 2, 3; client 2 of 3 and 0, for 2 has one left
     counts = counted(consecutive_classes, y, 3, **options)
     assert counts.tolist() == [[3, 0, 3], [3, 3, 0], [3, 3, 0], [0, 3, 3]]
@@ -334,11 +393,18 @@ SORTED = np.repeat(np.arange(10), 5000)
 
 
 def pools_and_sizes(mu):
-    """The shuffled images of each class, and the examples of 200 clients of each of their classes."""
+    """The shuffled images of each class, and the examples of 200 clients of each of their
+    classes."""
     rng = default_rng(0)
     pools = [5000 * c + rng.permutation(5000) for c in range(10)]
-    exponents = np.minimum(mu + rng.standard_normal(200), np.log(50_000))
-    each = np.maximum((np.exp(exponents) + 5) / 3, 2)
+    exponents = np.minimum(
+        mu + rng.standard_normal(200),
+        np.log(50_000),
+    )
+    each = np.maximum(
+        (np.exp(exponents) + 5) / 3,
+        2,
+    )
     return pools, each.astype(int)
 
 
@@ -371,7 +437,8 @@ def published(each, pools):
 
 @pytest.mark.parametrize("mu", [4.0, 6.5])
 def test_consecutive_classes_as_published_shares_images_as_the_script_does(mu):
-    """At the larger sizes some clients reach beyond the 4000 images of a class, and some go on after another."""
+    """At the larger sizes some clients reach beyond the 4000 images of a class, and some go on
+    after another."""
     owned = dealt(consecutive_classes, SORTED, 200, mu=mu, as_published=True)
     pools, each = pools_and_sizes(mu)
     assert [rows.tolist() for rows in owned] == published(each, pools)
@@ -384,7 +451,8 @@ def test_consecutive_classes_as_published_shares_images_as_the_script_does(mu):
 
 
 def test_similarity_by_hand():
-    """12 examples, 3 classes of 4, 2 clients: at 0 blocks of the sorted labels, at .5 six at random, three for each."""
+    """12 examples, 3 classes of 4, 2 clients: at 0 blocks of the sorted labels, at .5 six at
+    random, three for each."""
     y = np.array([2, 0, 1] * 4)
     assert counted(similarity, y, 2, similarity=0).tolist() == [[4, 0], [2, 2], [0, 4]]
     assert sizes(dealt(similarity, y, 5, similarity=1)) == [3, 3, 2, 2, 2]
@@ -394,7 +462,10 @@ def test_similarity_by_hand():
 
 
 @settings(deadline=None)
-@given(y=labels(), clients=st.integers(1, 25))
+@given(
+    y=labels(),
+    clients=st.integers(1, 25),
+)
 def test_stratified_amounts_differ_by_one_at_most(y, clients):
     counts = counted(stratified, y, clients)
     assert np.ptp(counts, axis=1).max() <= 1
@@ -405,7 +476,10 @@ def test_contiguous_by_hand():
     assert lists(dealt(contiguous, np.zeros(7), 3)) == [[0, 1, 2], [3, 4], [5, 6]]
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(20, [0, 1, 2, 5, 9]), (5, (3,)), (4, None)])
+@pytest.mark.parametrize(
+    ("clients", "classes"),
+    [(20, [0, 1, 2, 5, 9]), (5, (3,)), (4, None)],
+)
 def test_half_classes(clients, classes):
     """20 clients: 25000 images for 10 on either side, 500 of each class of theirs for each."""
     counts = counted(half_classes, cifar, clients, classes=classes)
@@ -419,7 +493,8 @@ def test_half_classes(clients, classes):
 
 
 def test_one_class_by_hand():
-    """Labels 0, 2, 6 and three clients: a client is a class, in this order; five share 0 and 2 between two."""
+    """Labels 0, 2, 6 and three clients: a client is a class, in this order; five share 0 and 2
+    between two."""
     y = np.array([6, 0, 2, 0, 6, 2, 0, 6])
     assert lists(dealt(one_class, y, 3)) == [[1, 3, 6], [2, 5], [0, 4, 7]]
     counts = counted(one_class, y, 5)
@@ -462,7 +537,12 @@ HUNDRED = np.zeros(100)
 
 def test_power_law():
     """Harmonic shares of 1100 beyond one for each of four: 1, 1/2, 1/3, 1/4 of 528."""
-    owned = dealt(power_law_sizes, np.zeros(1104), 4, min_size=1)
+    owned = dealt(
+        power_law_sizes,
+        np.zeros(1104),
+        4,
+        min_size=1,
+    )
     assert sorted(sizes(owned)) == [133, 177, 265, 529]
     assert sizes(dealt(power_law_sizes, HUNDRED, 4, exponent=0)) == [25] * 4
     assert sorted(sizes(dealt(power_law_sizes, HUNDRED, 4, exponent=1e6))) == [10, 10, 10, 70]
@@ -470,7 +550,12 @@ def test_power_law():
 
 def test_lognormal():
     """The logarithms of what is beyond the least size spread by sigma."""
-    owned = dealt(lognormal_sizes, np.zeros(4_000_000), 2000, sigma=0.5)
+    owned = dealt(
+        lognormal_sizes,
+        np.zeros(4_000_000),
+        2000,
+        sigma=0.5,
+    )
     spare = np.array(sizes(owned)) - 10
     assert np.log(spare).std() == pytest.approx(0.5, rel=0.05)
     assert sizes(dealt(lognormal_sizes, HUNDRED, 4, sigma=0)) == [25] * 4
@@ -513,8 +598,16 @@ power_law_sizes       4  {}                       got 4 with data.partition.min_
 """
 
 
-@pytest.mark.parametrize(("rule", "clients", "options", "message"), cases(REFUSALS))
+@pytest.mark.parametrize(
+    ("rule", "clients", "options", "message"),
+    cases(REFUSALS),
+)
 def test_refusals_say_what_would_do(rule, clients, options, message):
     y = np.repeat(np.arange(5), 2)
     with rejected(re.escape(message)):
-        dealt(globals()[rule], y, int(clients), **json.loads(options))
+        dealt(
+            globals()[rule],
+            y,
+            int(clients),
+            **json.loads(options),
+        )

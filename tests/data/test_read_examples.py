@@ -10,7 +10,12 @@ from fedbench.data.examples import Part, join, numbered
 
 def part(name, held_out, labels):
     y = np.array(labels, dtype=float)
-    return Part(name, held_out, y.reshape(-1, 1), y)
+    return Part(
+        name,
+        held_out,
+        y.reshape(-1, 1),
+        y,
+    )
 
 
 def test_parts_are_joined_client_by_client():
@@ -19,7 +24,11 @@ def test_parts_are_joined_client_by_client():
     third = part("b", True, [1])
     empty = part("c", True, [])
     examples = join([first, second, third, empty], classes=3)
-    check(examples, names=("b", "a", "c"), owner=[0, 0, 1, 0])
+    check(
+        examples,
+        names=("b", "a", "c"),
+        owner=[0, 0, 1, 0],
+    )
     assert examples.y.dtype == np.int64
     assert examples.y.tolist() == [0, 1, 2, 1]
     assert examples.x[:, 0].tolist() == [0, 1, 2, 1]
@@ -27,7 +36,10 @@ def test_parts_are_joined_client_by_client():
     assert join([part("a", None, [0])], classes=1).held_out is None
 
 
-@pytest.mark.parametrize(("count", "names"), [(2, ("a_0", "a_1")), (11, ("a_00", "a_10"))])
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [(2, ("a_0", "a_1")), (11, ("a_00", "a_10"))],
+)
 def test_names_sort_in_order(count, names):
     numbers = numbered("a", count)
     assert len(numbers) == count
@@ -38,7 +50,10 @@ def test_names_sort_in_order(count, names):
 def test_rows_of_some_clients_and_their_labels():
     rows = Rows.of([np.array([4, 0]), np.array([], dtype=int), np.array([1])])
     assert rows.owners.tolist() == [0, 0, 2]
-    counts = rows.label_counts(np.array([1, 0, 0, 0, 2]), 3)
+    counts = rows.label_counts(
+        np.array([1, 0, 0, 0, 2]),
+        3,
+    )
     assert counts.tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     selected = rows.select(np.array([2, 0])).split()
     assert [owned.tolist() for owned in selected] == [[1], [4, 0]]

@@ -19,7 +19,10 @@ from fedbench.data.files.readers import read_pickle
 from fedbench.data.sources.cifar10 import FILES, read_batches
 
 
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.tar", "a.zip"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.tar", "a.zip"],
+)
 def test_files_join_those_that_are_there(tmp_path, name):
     target = tmp_path / "target"
     write(target / "d/old", "old")
@@ -62,7 +65,10 @@ def test_names_with_two_dots_in_a_zip_are_files(tmp_path):
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
 def test_corrupt_archives_leave_nothing(tmp_path, name, cut):
     packed = tmp_path / name
-    pack(packed, {"x": np.random.default_rng(0).bytes(3000)})
+    pack(
+        packed,
+        {"x": np.random.default_rng(0).bytes(3000)},
+    )
     packed.write_bytes(packed.read_bytes()[:cut])
     with rejected("cannot be unpacked into .*if it is corrupt, remove it"):
         unpack(packed, tmp_path / "target")
@@ -106,7 +112,11 @@ HOSTILE = [
     # a changed function
     b"\x80\x02c_codecs\nencode\nN}U\x08__code__K\x01s\x86b.",
 ]
-BATCH = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [1, 2], "names": [b"x", ("y",)]}
+BATCH = {
+    "data": np.zeros((2, 3072), dtype=np.uint8),
+    "labels": [1, 2],
+    "names": [b"x", ("y",)],
+}
 GENUINE = [pickle.dumps(BATCH, protocol=protocol) for protocol in (2, 3, 4, 5)]
 CODES = b"Rb\x81\x92o(t)\x85\x86\x87012N}]aesu\x8f\x90\x91\x97\x98Q\x94.#"
 PARTS = [
@@ -127,7 +137,8 @@ PARTS = [
 
 
 def read_hostile_pickles(folder, times):
-    """Read pickles as files of CIFAR-10, in a process of its own; any error but a message ends it."""
+    """Read pickles as files of CIFAR-10, in a process of its own; any error but a message ends
+    it."""
     resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
     path = Path(folder) / "data_batch_1"
     rng = random.Random(0)
@@ -149,10 +160,16 @@ def test_no_pickle_crashes_the_process(tmp_path):
     assert (done.returncode, done.stderr) == (0, ""), last
 
 
-@pytest.mark.parametrize("kind", ["O", "f4", "M8[s]", "u1,O", "U3"])
+@pytest.mark.parametrize(
+    "kind",
+    ["O", "f4", "M8[s]", "u1,O", "U3"],
+)
 def test_arrays_of_other_types_are_refused(tmp_path, kind):
     with pytest.raises(pickle.UnpicklingError, match="not of bytes"):
-        read_dumped(tmp_path, {"data": np.zeros(3, dtype=kind)})
+        read_dumped(
+            tmp_path,
+            {"data": np.zeros(3, dtype=kind)},
+        )
 
 
 def test_arrays_are_plain_ones(tmp_path):
@@ -170,8 +187,14 @@ class Calls:
         return self.reduced
 
 
-@pytest.mark.parametrize("function", [exec, open, np.load, pickle.loads])
+@pytest.mark.parametrize(
+    "function",
+    [exec, open, np.load, pickle.loads],
+)
 def test_a_pickle_calls_nothing(tmp_path, function):
     with pytest.raises(pickle.UnpicklingError, match="it refers to "):
-        read_dumped(tmp_path, {"data": Calls(function, str(tmp_path / "made"), "w")})
+        read_dumped(
+            tmp_path,
+            {"data": Calls(function, str(tmp_path / "made"), "w")},
+        )
     assert not (tmp_path / "made").exists()

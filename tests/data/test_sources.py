@@ -28,14 +28,27 @@ TRAIN = {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1]), "b": ([[5.0, 6.0]], [2])}
 def test_leaf_json_reads_a_file(tmp_path):
     e = leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN))
     assert e.x.tolist() == [[1, 2], [3, 4], [5, 6]]
-    check(e, y=[0, 1, 2], names=("a", "b"), owner=[0, 0, 1], classes=3, held_out=None)
+    check(
+        e,
+        y=[0, 1, 2],
+        names=("a", "b"),
+        owner=[0, 0, 1],
+        classes=3,
+        held_out=None,
+    )
 
 
 def test_leaf_json_reads_directories_and_test_sets(tmp_path):
     leaf_file(tmp_path / "train" / "1.json", {"b": TRAIN["b"]})
     leaf_file(tmp_path / "train" / "0.json", {"a": TRAIN["a"]})
-    test = leaf_file(tmp_path / "test.json", {"b": ([[7.0, 8.0]], [1.0]), "c": ([[9.0, 0.0]], [0])})
-    e = leaf_json.load(train=str(tmp_path / "train"), test=test)
+    test = leaf_file(
+        tmp_path / "test.json",
+        {"b": ([[7.0, 8.0]], [1.0]), "c": ([[9.0, 0.0]], [0])},
+    )
+    e = leaf_json.load(
+        train=str(tmp_path / "train"),
+        test=test,
+    )
     check(
         e,
         names=("a", "b", "c"),  # c is only tested
@@ -46,10 +59,24 @@ def test_leaf_json_reads_directories_and_test_sets(tmp_path):
 
 
 def test_leaf_json_shapes_and_classes(tmp_path):
-    flat = leaf_file(tmp_path / "t.json", {"a": ([[0.0] * 4, [1.0] * 4], [0, 0])})
-    e = leaf_json.load(train=flat, shape=[1, 2, 2], classes=7)
-    check(e, shape=(2, 1, 2, 2), classes=7)
-    scalars = leaf_file(tmp_path / "s.json", {"a": ([1.0, 2.0], [0, 1])})
+    flat = leaf_file(
+        tmp_path / "t.json",
+        {"a": ([[0.0] * 4, [1.0] * 4], [0, 0])},
+    )
+    e = leaf_json.load(
+        train=flat,
+        shape=[1, 2, 2],
+        classes=7,
+    )
+    check(
+        e,
+        shape=(2, 1, 2, 2),
+        classes=7,
+    )
+    scalars = leaf_file(
+        tmp_path / "s.json",
+        {"a": ([1.0, 2.0], [0, 1])},
+    )
     assert leaf_json.load(train=scalars).x.shape == (2, 1)
 
 
@@ -125,7 +152,8 @@ def test_mnist_reads_idx_files(tmp_path):
 
 @pytest.mark.parametrize("pool", [False, True])
 def test_mnist_standardised_by_pixel_over_all_images(tmp_path, pool):
-    """FedProx's script, on the arrays as it has them: float32, 1e-3 added to the deviation, test images included."""
+    """FedProx's script, on the arrays as it has them: float32, 1e-3 added to the deviation, test
+    images included."""
     (train, _), (test, _) = write_idx(tmp_path / "MNIST/raw")
     e = mnist.load(tmp_path, pool=pool, standardise="pixel")
     every = np.concatenate([train, test]).astype(np.float32)
@@ -150,7 +178,10 @@ def test_cifar_reads_batches(tmp_path):
     )
 
 
-@pytest.mark.parametrize("damage", [b"", pickle.dumps([1, 2]), pickle.dumps({"labels": [1]})])
+@pytest.mark.parametrize(
+    "damage",
+    [b"", pickle.dumps([1, 2]), pickle.dumps({"labels": [1]})],
+)
 def test_cifar_refuses_damaged_batches(tmp_path, damage):
     write_cifar10(tmp_path)
     write(tmp_path / "cifar-10-batches-py/test_batch", damage)
@@ -167,7 +198,12 @@ def test_imagefolder(tmp_path):
     write_image(tmp_path / "train/dog/grey.jpg", "L", (6, 6), 7)
     write(tmp_path / "train/dog/notes.txt", "not an image")
     e = imagefolder.load(root=str(tmp_path))
-    check(e, shape=(9, 3, 6, 6), y=[0, 0, 0, 1, 1, 1, 1, 0, 1], held_out=[False] * 7 + [True] * 2)
+    check(
+        e,
+        shape=(9, 3, 6, 6),
+        y=[0, 0, 0, 1, 1, 1, 1, 0, 1],
+        held_out=[False] * 7 + [True] * 2,
+    )
     assert e.x[1, :, 0, 0].tolist() == [0, 20, 200]
 
 
@@ -197,7 +233,12 @@ def test_imagefolder_refuses(tmp_path):
 @pytest.mark.data("MNIST")
 def test_real_mnist(real_data):
     e = mnist.load(real_data)
-    check(e, shape=(70000, 1, 28, 28), sources=("MNIST: official files",), unofficial=())
+    check(
+        e,
+        shape=(70000, 1, 28, 28),
+        sources=("MNIST: official files",),
+        unofficial=(),
+    )
     train = e.x[:60000].astype(np.float32) / 255
     assert train.mean() == pytest.approx(e.mean[0], abs=1e-4)
     assert train.std() == pytest.approx(e.std[0], abs=1e-4)

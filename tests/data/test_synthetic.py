@@ -20,7 +20,12 @@ def leaf_call_by_call(clients, seed):
     sigma = np.diag([(j + 1) ** -1.2 for j in range(60)])
     parts = []
     for n in sizes:
-        rng.choice(1, size=None, replace=True, p=[1.0])
+        rng.choice(
+            1,
+            size=None,
+            replace=True,
+            p=[1.0],
+        )
         b = rng.normal(0.0, 1.0)
         v = rng.normal(b, 1.0, 60)
         x = rng.multivariate_normal(v, sigma, n)
@@ -60,7 +65,11 @@ def fedprox_call_by_call(clients, alpha, beta, seed):
     cov = np.diag([(j + 1) ** -1.2 for j in range(60)])
     parts = []
     for k in range(clients):
-        w = rng.normal(u[k], 1, (60, 10))
+        w = rng.normal(
+            u[k],
+            1,
+            (60, 10),
+        )
         c = rng.normal(u[k], 1, 10)
         x = rng.multivariate_normal(v[k], cov, sizes[k])
         parts.append((x, np.argmax(x @ w + c, 1)))
@@ -88,7 +97,10 @@ def test_fedprox_iid_has_one_model():
 SMALL = {"seed": 3, "clients": 9, "alpha": 1, "beta": 1}
 
 
-@pytest.mark.parametrize(("source", "options"), [(leaf, {"clients": 20}), (fedprox, SMALL)])
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [(leaf, {"clients": 20}), (fedprox, SMALL)],
+)
 def test_examples_are_rounded_to_the_type_of_the_run_and_to_nothing_else(source, options):
     """As if all of them had been made in float64 first, which takes three times the memory."""
     exact = source(**options)

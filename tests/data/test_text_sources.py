@@ -111,7 +111,11 @@ def gutenberg(tmp_path):
 
 
 def windows(folder, **options):
-    return shakespeare.load(folder, 0, **({"split": 1} | options))
+    return shakespeare.load(
+        folder,
+        0,
+        **({"split": 1} | options),
+    )
 
 
 def letters(row):
@@ -142,7 +146,16 @@ def test_plays_and_their_roles():
     assert comedy[0] == "THE COMEDY OF ERRORS"
     assert comedy[1] == {
         "AEGEON": ["Proceed,", "  Solinus,", "OF SYRACUSE, not a name"],
-        "DUKE": ["c" * 78, "d", "e", "", "1609", "", "A MONOLOGUE", ""],
+        "DUKE": [
+            "c" * 78,
+            "d",
+            "e",
+            "",
+            "1609",
+            "",
+            "A MONOLOGUE",
+            "",
+        ],
     }
 
 
@@ -176,14 +189,25 @@ def test_shakespeare_cuts_in_time(gutenberg):
     e = windows(gutenberg, split=0.1)
     # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have
     # none after theirs
-    check(e, names=("NONE_SIR_TOBY",), held_out=[False] * 10 + [True] * 11)
+    check(
+        e,
+        names=("NONE_SIR_TOBY",),
+        held_out=[False] * 10 + [True] * 11,
+    )
     line = (SAY[:59] + " ") * 3
     assert letters(e.x[0]) == line[:80]
     assert letters(e.x[9]) == line[9:89]
     assert letters(e.x[10]) == line[89:169]  # begins where the last window to train on ends
     assert letters(e.y[10:]) == line[169:]
     assert "on each side of the cut (2 roles have not)" in e.sources[1]
-    data = assemble(e, partition=None, clients=None, split=0.1, local_test="auto", seed=0)
+    data = assemble(
+        e,
+        partition=None,
+        clients=None,
+        split=0.1,
+        local_test="auto",
+        seed=0,
+    )
     assert data.train.counts.tolist() == [10]
     assert data.test.counts.tolist() == [11]
 
@@ -216,7 +240,10 @@ def test_shakespeare_refuses(gutenberg, options, message):
 
 def test_shakespeare_ends_lines_as_any_system_does(gutenberg):
     expected = windows(gutenberg)
-    write(gutenberg / PLAYS, GUTENBERG.removeprefix("\ufeff").replace("\n", "\r\n"))
+    write(
+        gutenberg / PLAYS,
+        GUTENBERG.removeprefix("\ufeff").replace("\n", "\r\n"),
+    )
     assert np.array_equal(windows(gutenberg).x, expected.x)
 
 
@@ -238,15 +265,28 @@ def leaf_strings(path, users):
     data = {}
     for user, text in users.items():
         starts = range(len(text) - 80)
-        data[user] = ([text[i : i + 80] for i in starts], list(text[80:]))
+        data[user] = (
+            [text[i : i + 80] for i in starts],
+            list(text[80:]),
+        )
     return leaf_file(path, data)
 
 
 def test_shakespeare_reads_leafs_json(tmp_path):
     text = (SAY[:59] + " ") * 3
-    train = leaf_strings(tmp_path / "train/0.json", {"B": text[:90], "A": text[:82]})
-    test = leaf_strings(tmp_path / "test.json", {"A": text[59:140], "B": text[89:170]})
-    e = windows(tmp_path, json_train=str(tmp_path / "train"), json_test=test)
+    train = leaf_strings(
+        tmp_path / "train/0.json",
+        {"B": text[:90], "A": text[:82]},
+    )
+    test = leaf_strings(
+        tmp_path / "test.json",
+        {"A": text[59:140], "B": text[89:170]},
+    )
+    e = windows(
+        tmp_path,
+        json_train=str(tmp_path / "train"),
+        json_test=test,
+    )
     check(
         e,
         names=("B", "A"),
@@ -259,7 +299,10 @@ def test_shakespeare_reads_leafs_json(tmp_path):
 
 
 def test_shakespeare_cuts_leafs_json_in_time_without_a_test_file(tmp_path):
-    train = leaf_strings(tmp_path / "all.json", {"A": (SAY[:59] + " ") * 3})
+    train = leaf_strings(
+        tmp_path / "all.json",
+        {"A": (SAY[:59] + " ") * 3},
+    )
     e = windows(tmp_path, json_train=train, split=0.1)
     assert e.held_out.tolist() == [False] * 10 + [True] * 11
 
@@ -267,7 +310,10 @@ def test_shakespeare_cuts_leafs_json_in_time_without_a_test_file(tmp_path):
 @pytest.mark.parametrize(
     ("users", "message"),
     [
-        ({"a": ([[0.5]], [1])}, "lists of the same length, of strings"),
+        (
+            {"a": ([[0.5]], [1])},
+            "lists of the same length, of strings",
+        ),
         ({"a": (["b"], ["c"])}, "strings of 80 characters and of one"),
         ({}, "no role has"),
     ],
@@ -281,7 +327,8 @@ def test_leafs_json_of_text_is_checked(tmp_path, users, message):
 # ---- Sentiment140
 
 TWEETS = (
-    b'"0","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","bob","@amy Caf\xe9, it\'s ""great""! &amp; MORE"\n'
+    b'"0","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","bob",'
+    b'"@amy Caf\xe9, it\'s ""great""! &amp; MORE"\n'
     b'"4","2","Mon Apr 06 22:19:49 PDT 2009","NO_QUERY","amy","good good good good good good"\r\n'
     b'"4","3","Mon Apr 06 22:19:53 PDT 2009","NO_QUERY","bob",""\n'
     b'"0","4","Mon Apr 06 22:19:57 PDT 2009","NO_QUERY","cat","Good, two\nlines"\n'
@@ -320,7 +367,13 @@ ROWS = [[0, 0], [0, 0], [1, 0.5], [2, 0], [3, 0], [4, 0], [5, -0.001], [6, 0]]
 
 def test_sent140_reads_accounts(tweets):
     e = read(tweets)
-    check(e, names=("amy", "bob", "cat"), owner=[0, 0, 1, 1, 2], y=[1, 1, 0, 1, 0], classes=2)
+    check(
+        e,
+        names=("amy", "bob", "cat"),
+        owner=[0, 0, 1, 1, 2],
+        y=[1, 1, 0, 1, 0],
+        classes=2,
+    )
     # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
     assert e.tokens == 8
     assert np.array_equal(e.vectors(), np.float32(ROWS))
@@ -416,7 +469,13 @@ def wiki(tmp_path):
 
 
 def segments(folder, **options):
-    return wikitext2.load(folder, clients=2, columns=2, length=3, **options)
+    return wikitext2.load(
+        folder,
+        clients=2,
+        columns=2,
+        length=3,
+        **options,
+    )
 
 
 def test_words_have_numbers_by_appearance():
@@ -458,7 +517,13 @@ def test_wikitext_can_test_on_another_file_or_none(wiki):
     ("count", "clients", "columns", "length"), [(1000, 16, 2, 5), (997, 3, 7, 35), (72, 1, 1, 35)]
 )
 def test_no_word_is_predicted_twice(count, clients, columns, length):
-    parts = wikitext2.streams(np.arange(count), range(clients), columns, length, "f")
+    parts = wikitext2.streams(
+        np.arange(count),
+        range(clients),
+        columns,
+        length,
+        "f",
+    )
     x = np.concatenate([part.x for part in parts])
     y = np.concatenate([part.y for part in parts])
     assert len(np.unique(y)) == y.size == x.size
@@ -490,7 +555,11 @@ def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
             sha1 = hashlib.sha1(text.encode()).hexdigest()
             urls = (f"{server.root}/{part}",)
             files.append(fetch.Remote(f"wikitext-2/wiki.{part}.tokens", urls, f"sha1:{sha1}"))
-        monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=files),))
+        monkeypatch.setattr(
+            wikitext2,
+            "FILES",
+            (replace(wikitext2.FILES[0], remotes=files),),
+        )
         assert segments(tmp_path).tokens == 10
         assert server.asked == [*WIKI]
 

@@ -20,15 +20,27 @@ from fedbench.simulation.evaluation import accuracy_metrics, evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 
-SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
-FRACTIONS = st.one_of(st.just(0.2), st.floats(0, 0.99))
+SIZES = st.lists(
+    st.integers(0, 30),
+    min_size=1,
+    max_size=8,
+)
+FRACTIONS = st.one_of(
+    st.just(0.2),
+    st.floats(0, 0.99),
+)
 
 
 @given(SIZES, FRACTIONS, st.integers(0, 5))
 def test_each_client_s_training_examples_are_divided(sizes, fraction, seed):
     before = federation(sizes)
     after = with_validation(before, fraction, seed)
-    parts = zip(before.train.split(), after.train.split(), after.validation.split(), strict=True)
+    parts = zip(
+        before.train.split(),
+        after.train.split(),
+        after.validation.split(),
+        strict=True,
+    )
     for rows, train, held_out in parts:
         assert sorted([*train, *held_out]) == sorted(rows)
         assert len(held_out) == min(int(fraction * len(rows) + 1e-9), max(0, len(rows) - 1))
@@ -77,19 +89,31 @@ def test_fractions_out_of_range_are_refused(value):
 
 
 def measured(data, w, task):
-    measurements = Measurements(task, Engine(make_oracle(task, "stacked"), "stacked", 100))
+    measurements = Measurements(
+        task,
+        Engine(make_oracle(task, "stacked"), "stacked", 100),
+    )
     return evaluate(measurements, data, w)
 
 
 @pytest.mark.parametrize("personal", [False, True])
 def test_every_metric_of_the_test_examples_is_measured_on_them(personal):
-    """Validation examples in the place of test examples have the same numbers, under other names."""
-    data = with_validation(federation([30, 1, 12, 25]), 0.4, 0)
+    """Validation examples in the place of test examples have the same numbers, under other
+    names."""
+    data = with_validation(
+        federation([30, 1, 12, 25]),
+        0.4,
+        0,
+    )
     task = task_for(data)
     w = task.init(torch.Generator().manual_seed(1))
     w = w.expand(4, -1) * torch.arange(1, 5)[:, None] if personal else w
     ours = measured(data, w, task)
-    theirs = measured(replace(data, test=data.validation, validation=None), w, task)
+    theirs = measured(
+        replace(data, test=data.validation, validation=None),
+        w,
+        task,
+    )
     swapped = {
         f"val_{name.removeprefix('test_')}": theirs.summary()[name]
         for name in ("test_loss", *accuracy_metrics(np.ones(1), np.ones(1)))

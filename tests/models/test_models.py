@@ -1,4 +1,5 @@
-"""Architectures against torch's own and sizes counted by hand; deep and recurrent models in every engine mode."""
+"""Architectures against torch's own and sizes counted by hand; deep and recurrent models in every
+engine mode."""
 
 from itertools import pairwise
 
@@ -48,11 +49,23 @@ def task_of(make, dtype=D, **options):
 
 def lstm(length=6, classes=7, tokens=7, vectors=None, **options):
     small = {"embedding": 3, "hidden": 5, "layers": 2}
-    return LSTM((length,), classes, tokens, vectors, **(small | options))
+    return LSTM(
+        (length,),
+        classes,
+        tokens,
+        vectors,
+        **(small | options),
+    )
 
 
 def lenet(shape=(3, 32, 32)):
-    return LeNet(shape, 10, [6, 16], 5, [120, 84])
+    return LeNet(
+        shape,
+        10,
+        [6, 16],
+        5,
+        [120, 84],
+    )
 
 
 def small_cnn(shape=(1, 8, 8), channels=(3, 4), kernel=3):
@@ -60,7 +73,8 @@ def small_cnn(shape=(1, 8, 8), channels=(3, 4), kernel=3):
 
 
 def gates(inputs, hidden):
-    """Parameters of four gates, each with a matrix for the input, one for the state, and torch's two biases."""
+    """Parameters of four gates, each with a matrix for the input, one for the state, and torch's
+    two biases."""
     return 4 * hidden * (inputs + hidden + 2)
 
 
@@ -123,7 +137,8 @@ def filled(model):
 
 
 def test_lenet_is_its_layers_in_a_row():
-    """The order of the 1998 network: convolution, ReLU and pooling; pooling first is the same function."""
+    """The order of the 1998 network: convolution, ReLU and pooling; pooling first is the same
+    function."""
     model = filled(lenet())
     row = nn.Sequential(
         nn.Conv2d(3, 6, 5),
@@ -157,7 +172,10 @@ def test_vgg_is_torchvisions_features_and_a_linear_layer():
     assert torch.allclose(ours(x), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("stem", "side"), [("3x3", 4), ("7x7", 1)])
+@pytest.mark.parametrize(
+    ("stem", "side"),
+    [("3x3", 4), ("7x7", 1)],
+)
 def test_resnet_strides(stem, side):
     """32 pixels a side: three halvings, and two more by the original stem."""
     shapes = []
@@ -222,14 +240,46 @@ def test_dropout_in_the_network_by_hand():
 # makes of models, the shape of an example, and of its labels where the example is text
 DEEP = {
     "cnn, one channel": (small_cnn, (1, 8, 8), None),
-    "cnn, three channels": (lambda: small_cnn((3, 8, 8)), (3, 8, 8), None),
-    "lenet": (lambda: LeNet((1, 8, 10), 5, [3], 3, [6, 4]), (1, 8, 10), None),
-    "vgg11": (lambda: VGG11((1, 32, 32), 5), (1, 32, 32), None),
-    "resnet18_gn": (lambda: resnet((1, 8, 8), 5), (1, 8, 8), None),
-    "lstm": (lambda: lstm(6, 5), (6,), ()),
-    "lstm, every token": (lambda: lstm(6, 5, dropout=0.25, every=True), (6,), (6,)),
-    "linear": (lambda: Linear((6,), 5), (6,), None),
-    "mlp": (lambda: MLP((6,), 5, [4, 3]), (6,), None),
+    "cnn, three channels": (
+        lambda: small_cnn((3, 8, 8)),
+        (3, 8, 8),
+        None,
+    ),
+    "lenet": (
+        lambda: LeNet((1, 8, 10), 5, [3], 3, [6, 4]),
+        (1, 8, 10),
+        None,
+    ),
+    "vgg11": (
+        lambda: VGG11((1, 32, 32), 5),
+        (1, 32, 32),
+        None,
+    ),
+    "resnet18_gn": (
+        lambda: resnet((1, 8, 8), 5),
+        (1, 8, 8),
+        None,
+    ),
+    "lstm": (
+        lambda: lstm(6, 5),
+        (6,),
+        (),
+    ),
+    "lstm, every token": (
+        lambda: lstm(6, 5, dropout=0.25, every=True),
+        (6,),
+        (6,),
+    ),
+    "linear": (
+        lambda: Linear((6,), 5),
+        (6,),
+        None,
+    ),
+    "mlp": (
+        lambda: MLP((6,), 5, [4, 3]),
+        (6,),
+        None,
+    ),
 }
 
 LARGE = ("vgg11", "resnet18_gn")  # ten million parameters each
@@ -244,10 +294,26 @@ def case(name):
     counts = torch.tensor([4, 1] if name in LARGE else [4, 1, 3])
     clients = len(counts)
     if labels is None:
-        x = torch.randn(clients, 4, *shape, generator=gen, dtype=D)
+        x = torch.randn(
+            clients,
+            4,
+            *shape,
+            generator=gen,
+            dtype=D,
+        )
     else:
-        x = torch.randint(0, 7, (clients, 4, *shape), generator=gen)
-    y = torch.randint(0, 5, (clients, 4, *(labels or ())), generator=gen)
+        x = torch.randint(
+            0,
+            7,
+            (clients, 4, *shape),
+            generator=gen,
+        )
+    y = torch.randint(
+        0,
+        5,
+        (clients, 4, *(labels or ())),
+        generator=gen,
+    )
     real = torch.arange(4) < counts[:, None]
     weight = real.double() / counts[:, None]
     key = torch.tensor([5, 6, 7])[:clients] if task.traits.random else None
@@ -260,8 +326,14 @@ def test_the_oracles_agree_and_descend_along_their_gradients(name):
     task, batch, w = case(name)
     loop = LoopOracle(task)
     stacked = make_oracle(task, "stacked")
-    ours = [*stacked.loss_and_grad(w, batch), stacked.logits(w, batch.x)]
-    theirs = [*loop.loss_and_grad(w, batch), loop.logits(w, batch.x)]
+    ours = [
+        *stacked.loss_and_grad(w, batch),
+        stacked.logits(w, batch.x),
+    ]
+    theirs = [
+        *loop.loss_and_grad(w, batch),
+        loop.logits(w, batch.x),
+    ]
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
     lr = torch.tensor([[0.1], [0.02], [3.0]], dtype=D)[: len(w)]
@@ -278,7 +350,11 @@ def test_the_oracles_agree_and_descend_along_their_gradients(name):
 def test_the_loss_of_tokens_is_their_mean():
     logits = torch.randn(2, 3, 4, 20)
     y = torch.randint(0, 20, (2, 3, 4))
-    each = nn.functional.cross_entropy(logits.flatten(0, 2), y.flatten(), reduction="none")
+    each = nn.functional.cross_entropy(
+        logits.flatten(0, 2),
+        y.flatten(),
+        reduction="none",
+    )
     assert torch.allclose(example_losses(logits, y, 3).flatten(), each)
     assert torch.allclose(example_losses(logits, y, 2), each.view(2, 3, 4).mean(-1))
 
@@ -287,19 +363,36 @@ def test_the_loss_of_tokens_is_their_mean():
 
 
 def assembled(examples):
-    data = assemble(examples, partition=None, clients=None, split=1.0, local_test="auto", seed=0)
+    data = assemble(
+        examples,
+        partition=None,
+        clients=None,
+        split=1.0,
+        local_test="auto",
+        seed=0,
+    )
     return data.to(CPU, D)
 
 
 def texts(every):
     """Unequal clients with random tokens, and a label per text or per token."""
     rng = np.random.default_rng(0)
-    owners = np.repeat(np.arange(4), [7, 25, 12, 1])
-    y = rng.integers(0, 5, (45, 6) if every else 45)
+    owners = np.repeat(
+        np.arange(4),
+        [7, 25, 12, 1],
+    )
+    y = rng.integers(
+        0,
+        5,
+        (45, 6) if every else 45,
+    )
     return assembled(Examples(rng.integers(0, 7, (45, 6)), y, 5, owners, tuple("abcd")))
 
 
-@pytest.mark.parametrize(("algo", "every"), [(fedavg, True), (scaffold, False)])
+@pytest.mark.parametrize(
+    ("algo", "every"),
+    [(fedavg, True), (scaffold, False)],
+)
 def test_modes_chunks_and_workers_agree_with_dropout(algo, every):
     task = task_of(lambda: lstm(6, 5, dropout=0.5, every=every))
     data = texts(every)
@@ -335,12 +428,25 @@ def test_the_accuracy_of_a_label_per_token():
     data = texts(every=True)
     record = evaluate(measurements, data, w)
     for k, rows in enumerate(data.train.split()):
-        logits = task.predict(w, data.features(torch.from_numpy(rows)))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), data.y[rows].flatten())
+        logits = task.predict(
+            w,
+            data.features(torch.from_numpy(rows)),
+        )
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1),
+            data.y[rows].flatten(),
+        )
         assert record.train_loss[k] / len(rows) == pytest.approx(loss.item(), rel=1e-12)
 
     owners = np.zeros(45, dtype=int)
-    one = Examples(data.x.numpy(), data.y.numpy(), 5, owners, ("a",), np.arange(45) >= 40)
+    one = Examples(
+        data.x.numpy(),
+        data.y.numpy(),
+        5,
+        owners,
+        ("a",),
+        np.arange(45) >= 40,
+    )
     record = evaluate(measurements, assembled(one), w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
     right = hits.double().mean(1)
@@ -359,7 +465,11 @@ def test_bfloat16_rounds_the_products_and_not_the_parameters(name, mode):
     w = plain.init(seeded(1)).expand(2, -1)
     x = torch.randn(2, 4, *shape)
     y = torch.randint(0, 5, (2, 4))
-    batch = Batch(x, y, torch.full((2, 4), 0.25))
+    batch = Batch(
+        x,
+        y,
+        torch.full((2, 4), 0.25),
+    )
     g = make_oracle(plain, mode).grad(w, batch)
     g_rounded = make_oracle(rounded, mode).grad(w, batch)
     assert g_rounded.dtype == torch.float32
@@ -400,12 +510,23 @@ def test_given_vectors_are_frozen_or_trained():
     assert torch.equal(frozen(vectors[x]), trained(x))
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.LSTM(3, 3, 2, dropout=0.5)])
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Dropout(0.5), nn.LSTM(3, 3, 2, dropout=0.5)],
+)
 def test_layers_that_draw_by_themselves_are_refused(layer):
     message = r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits"
     with rejected(message):
-        Task(nn.Sequential(nn.Linear(3, 3), layer), CPU, torch.float32)
-    Task(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)), CPU, torch.float32)
+        Task(
+            nn.Sequential(nn.Linear(3, 3), layer),
+            CPU,
+            torch.float32,
+        )
+    Task(
+        nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)),
+        CPU,
+        torch.float32,
+    )
 
 
 class Tied(nn.Module):
@@ -446,8 +567,18 @@ def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
 
     data = federation(features=4)
     task = task_for(data, Scaled, hidden=[2])
-    stacked = final(fedavg(SGD), data, task=task, mode="stacked")
-    loop = final(fedavg(SGD), data, task=task, mode="loop")
+    stacked = final(
+        fedavg(SGD),
+        data,
+        task=task,
+        mode="stacked",
+    )
+    loop = final(
+        fedavg(SGD),
+        data,
+        task=task,
+        mode="loop",
+    )
     assert close(stacked, loop, 1e-12)
 
 
@@ -462,7 +593,11 @@ def test_traits_of_another_type_are_refused():
 def test_the_table_of_a_model_is_taken_once():
     """Worker threads copy the model, which must not hold the vectors of all tokens then."""
     vectors = torch.zeros(7, 3)
-    task = Task(lstm(vectors=vectors, embedding="frozen"), CPU, torch.float32)
+    task = Task(
+        lstm(vectors=vectors, embedding="frozen"),
+        CPU,
+        torch.float32,
+    )
     assert task.take_table() is vectors
     assert task.take_table() is None
     assert task.model.traits.table is None
@@ -476,11 +611,17 @@ def test_the_table_of_a_model_is_taken_once():
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
         (lambda: lenet((1, 10, 28)), "nothing of images of 10 x 28 pixels"),
         (lambda: small_cnn(channels=[4] * 4), "nothing of images of 8 x 8 pixels"),
-        (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
+        (
+            lambda: VGG11((3, 28, 28), 10),
+            "at least 32 x 32 pixels",
+        ),
         (lambda: resnet((60,), 10), "this model needs images"),
         (lambda: small_cnn((60,)), "needs images"),
         (lambda: small_cnn(kernel=4), "must be odd, got 4"),
-        (lambda: MLP((8,), 5, []), "model=linear"),
+        (
+            lambda: MLP((8,), 5, []),
+            "model=linear",
+        ),
     ],
 )
 def test_models_refuse(make, message):
