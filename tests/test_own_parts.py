@@ -6,9 +6,9 @@ import runpy
 
 import numpy as np
 import pytest
-from reference_clients import loss_and_grad
 import torch
 from command_line import interrupted, run_dir
+from reference_clients import loss_and_grad
 from safetensors.torch import load_file
 from tools import ROOT, federation, final, task_for
 
