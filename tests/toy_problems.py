@@ -1,10 +1,12 @@
 """Small problems with known solutions, on which tests run methods; in float64."""
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import torch
+from reference_clients import loss_and_grad
 from tools import federation, final, make, simulated, task_for
 
 from fedbench.core.algorithm import Stage
@@ -38,6 +40,22 @@ def start_of(data):
 def clients_of(data):
     """The training examples (x, y) of every client, for NumPy."""
     return [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
+
+
+def with_idle_clients(data, count, *places):
+    """The clients of a data set among ``count``, the others of which have only test examples."""
+    train = [np.arange(0)] * count
+    for place, rows in zip(places, data.train.split(), strict=True):
+        train[place] = rows
+    tests = [data.test.split()[0]] * count
+    names = tuple(map(str, range(count)))
+    return replace(data, train=Rows.of(train), test=Rows.of(tests), names=names)
+
+
+def objective_of(data, combine):
+    """A function of w: of the losses of all clients."""
+    clients = clients_of(data)
+    return lambda w: combine(np.array([loss_and_grad(w, x, y)[0] for x, y in clients]))
 
 
 def trained(method, data=None, solver=SGD, **how):

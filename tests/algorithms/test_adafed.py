@@ -72,15 +72,6 @@ def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
         assert (outside > f)[f.argmin()]
 
 
-def test_a_single_client_is_not_fedavg(updates):
-    g, f = updates
-    assert close(
-        direction(g[:1], f[:1], gamma=2.0),
-        g[0] / f[0] ** 2,
-        1e-8,
-    )
-
-
 def test_without_losses_it_is_mgda_where_that_is_interior():
     g = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.5], dtype=D))
     mgda = moved(make("fedmgda", eps=1.0, normalize=False), g)
@@ -108,20 +99,3 @@ def test_a_client_without_loss_is_left_as_it_is(updates):
     f[0] = 0
     assert (g[0] @ direction(g, f)).abs() < 1e-12
     assert not direction(g, 0 * f).any()
-
-
-def test_normalised_losses_change_the_length_only(updates):
-    g, f = updates
-    d = direction(g, f, gamma=5.0)
-    n = direction(g, f, gamma=5.0, normalize_loss="mean")
-    assert close(d / d.norm(), n / n.norm(), 1e-10)
-    assert close(
-        n,
-        direction(
-            g,
-            100 * f,
-            gamma=5.0,
-            normalize_loss="mean",
-        ),
-        1e-10,
-    )

@@ -107,14 +107,7 @@ def test_stem_with_alpha_one_is_local_sgd():
 
 @pytest.mark.parametrize("name", ["stem", "fafed"])
 def test_iterations_are_the_mean_of_unequal_steps(name):
-    uploads = {
-        k: torch.ones(
-            2,
-            1,
-            dtype=D,
-        )
-        for k in ("delta", "m", "v")
-    }
+    uploads = dict.fromkeys(("delta", "m", "v"), torch.ones(2, 1, dtype=D))
     after = updated(
         make(name, decay_w=1.0),
         uploads,
@@ -127,24 +120,9 @@ def test_iterations_are_the_mean_of_unequal_steps(name):
 def test_the_mean_momentum_is_the_mean_gradient(name):
     """Each client's gradient is that of the place where it took its last one."""
     data = federation()
-    clients = clients_of(data)
     work = LocalWork(lr=0.01, batch_size=None, steps=4)
-    for s in snapshots(
-        make(name),
-        data,
-        rounds=5,
-        work=work,
-    )[1:]:
-        gradients = [
-            loss_and_grad(w, x, y)[1]
-            for w, (x, y) in zip(
-                s.clients["prev"].numpy(),
-                clients,
-                strict=True,
-            )
-        ]
-        assert close(
-            s.server["m"],
-            torch.from_numpy(np.mean(gradients, 0)),
-            1e-10,
-        )
+    for s in snapshots(make(name), data, rounds=5, work=work)[1:]:
+        places = s.clients["prev"].numpy()
+        pairs = zip(places, clients_of(data), strict=True)
+        gradients = [loss_and_grad(w, x, y)[1] for w, (x, y) in pairs]
+        assert close(s.server["m"], torch.from_numpy(np.mean(gradients, 0)), 1e-10)

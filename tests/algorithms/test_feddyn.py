@@ -72,31 +72,14 @@ def test_finds_the_optimum_where_fedavg_does_not(weights, participation, rounds)
     n = counts if weights == "size" else np.ones(3)
     optimum = n @ (a * b) / (n @ a)
 
-    ours, plain = (
-        run_on(
-            QUADRATIC,
-            rows,
-            algo,
-            work,
-            how[0],
-            [9.0],
-            counts,
-            how[1],
-        )[-1].server["w"]
-        for algo, *how in (
-            (
-                make(
-                    "feddyn",
-                    alpha=0.5,
-                    weights=weights,
-                    examples=counts,
-                ),
-                rounds,
-                participation,
-            ),
-            (make("fedavg", weights=weights), 100, 1.0),
-        )
-    )
+    algo = make("feddyn", alpha=0.5, weights=weights, examples=counts)
+    fedavg = make("fedavg", weights=weights)
+    start = [9.0]
+
+    ours = run_on(QUADRATIC, rows, algo, work, rounds, start, counts, participation)
+    plain = run_on(QUADRATIC, rows, fedavg, work, 100, start, counts)
+    ours = ours[-1].server["w"]
+    plain = plain[-1].server["w"]
     assert ours == pytest.approx([optimum], abs=1e-8)
     assert abs(plain - optimum) > 0.1
 

@@ -22,7 +22,6 @@ def expanded(delta, n=None, eps=0.0, **options):
 @pytest.mark.parametrize(
     ("options", "factor"),
     [
-        ({}, 1.75 / 1.625),
         ({"eps": 0.05}, 1.75 / 1.725),
         ({"eps": 0.05, "eps_per_client": True}, 1.0),  # 1.75 / 1.825 < 1
         ({"eps": 0.01, "eps_per_client": True}, 1.75 / 1.665),
@@ -63,22 +62,10 @@ def test_updates_that_cancel_leave_the_model(updates):
 def test_deploys_the_mean_of_the_last_two_models_and_trains_from_the_last():
     how = {"rounds": 4, "work": BATCHES, "participation": 0.6}
     algo = make("fedexp")
-    seen, last = (
-        snapshots(
-            method,
-            federation(),
-            **how,
-        )
-        for method in (algo, make("fedexp", average=False))
-    )
-    assert all(
-        torch.equal(a.server["w"], b.server["w"])
-        for a, b in zip(
-            seen,
-            last,
-            strict=True,
-        )
-    )
+    seen = snapshots(algo, federation(), **how)
+    last = snapshots(make("fedexp", average=False), federation(), **how)
+    for ours, theirs in zip(seen, last, strict=True):
+        assert torch.equal(ours.server["w"], theirs.server["w"])
     assert all(torch.equal(deployed(algo, s), s.server["w"]) for s in seen[:2])
     for before, after in pairwise(seen[1:]):
         mean = (before.server["w"] + after.server["w"]) / 2

@@ -62,20 +62,6 @@ def test_coordinates_without_a_sender_stay():
     assert after["w"] == pytest.approx([-2.0, 0.0, -5.0])
 
 
-@pytest.mark.parametrize(
-    ("options", "increment"),
-    [
-        ({}, [13 / 30, 17 / 30]),
-        ({"distance": "tensor", "tensors": [2, 1]}, [0.5, 0.5]),
-    ],
-)
-def test_distances_by_tensor(options, increment):
-    """(3, 4 | 12): 13 as a whole, 5 + 12 by tensor; the other client has one tensor, of length 17."""
-    uploads = sent([3.0, 4.0, 12.0], [0.0, 0.0, 17.0])
-    after = updated(make("fedheal", beta=1.0, **options), uploads, cohort(2))
-    assert after["increment"] == pytest.approx(increment)
-
-
 def test_distances_by_tensor_need_the_tensors():
     message = "distance=tensor needs the sizes of the model's tensors"
     with pytest.raises(RequestError, match=message):

@@ -10,6 +10,7 @@ from toy_problems import (
     FULL,
     clients_of,
     distance,
+    objective_of,
     slope_of,
     start_of,
     trained,
@@ -60,7 +61,6 @@ def test_in_its_tail_it_is_fedavg_at_another_rate(tail, rate):
 def test_one_full_batch_step_descends_the_objective(M, eps):
     """Σ p_k φ(F_k), φ = -log(M - F), continued with slope 1/ε; finite differences."""
     data = federation()
-    clients = clients_of(data)
     p = data.train.counts / data.train.counts.sum()
 
     def phi(loss):
@@ -68,14 +68,7 @@ def test_one_full_batch_step_descends_the_objective(M, eps):
             return -np.log(M - loss)
         return (loss - (M - eps)) / eps - np.log(eps)
 
-    def objective(w):
-        return p @ [phi(loss_and_grad(w, x, y)[0]) for x, y in clients]
-
+    objective = objective_of(data, lambda losses: p @ [phi(loss) for loss in losses])
     start = start_of(data)
-    step = start - trained(
-        ("propfair", {"M": M, "eps": eps}),
-        data,
-        rounds=1,
-        work=FULL,
-    )
+    step = start - trained(("propfair", {"M": M, "eps": eps}), data, rounds=1, work=FULL)
     assert close(step / 0.1, slope_of(objective, start.numpy()), 1e-7)
