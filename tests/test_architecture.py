@@ -50,23 +50,16 @@ ALLOWED = {
 @cache
 def imports(path):
     """Modules of the package that a file imports anywhere, relative to the package."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = []
         if isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module in PACKAGES:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = (
-                [f"{node.module}.{a.name}" for a in node.names]
-                if node.module in PACKAGES
-                else [node.module]
-            )
-        found |= {
-            n.removeprefix("fedbench").lstrip(".")
-            for n in names
-            if n and n.split(".")[0] == "fedbench"
-        }
-    return found - {"__version__"}
+            names.add(str(node.module))
+    own = {name for name in names if name.split(".")[0] == "fedbench"}
+    return {name.removeprefix("fedbench").lstrip(".") for name in own} - {"__version__"}
 
 
 def name(path):
@@ -91,10 +84,10 @@ def test_a_package_imports_only_from_packages_below(path):
 def test_every_package_is_on_the_map_and_no_imports_go_in_circles():
     assert {package(p) for p in FILES} == set(ALLOWED)
     modules = {name(p).replace("/", "."): p for p in FILES}
-    graph = {
-        m: {i if i in modules else f"{i}.__init__" for i in imports(p) if i} & modules.keys() - {m}
-        for m, p in modules.items()
-    }
+    graph = {}
+    for module, path in modules.items():
+        imported = {i if i in modules else f"{i}.__init__" for i in imports(path) if i}
+        graph[module] = imported & modules.keys() - {module}
     TopologicalSorter(graph).prepare()  # or CycleError
 
 
@@ -144,11 +137,7 @@ def test_no_method_is_known_by_name_outside_its_file():
             continue
         tree = ast.parse(path.read_text())
         words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        words |= {
-            n.value
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)
-        }
+        words |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
         # of a ResNet
         known = set(ALGORITHMS) - ({"stem"} if path.parent.name == "models" else set())
         assert not words & known, path

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 from command_line import FAST, run_dir
@@ -45,21 +46,18 @@ def test_a_run_that_is_killed_at_any_operation_on_files_resumes(tmp_path):
 
 
 def test_a_run_that_is_killed_in_any_round_ends_with_the_bytes_of_one_left_alone(few):
-    rounds = {
-        (method, number.name): []
-        for method, number in itertools.product(kills.METHODS, kills.SIGNALS)
-    }
+    reached = defaultdict(list)
     for run in few["rounds"]:
-        rounds[run["method"], run["signal"]].append(run["rounds"])
-        ended = -9 if run["signal"] == "SIGKILL" else 0 if run["rounds"] == kills.ROUNDS else 143
-        assert (run["first"], run["saved"], run["again"], run["same"]) == (
-            ended,
-            ended != 0,
-            0,
-            True,
-        ), run
-    for (_, name), reached in rounds.items():  # SIGTERM waits for the end of the round
-        assert reached == [n + (name == "SIGTERM") for n in range(kills.ROUNDS)]
+        reached[run["method"], run["signal"]].append(run["rounds"])
+        ended = 0 if run["rounds"] == kills.ROUNDS else 143
+        if run["signal"] == "SIGKILL":
+            ended = -9
+        assert (run["first"], run["again"], run["same"]) == (ended, 0, True), run
+        assert run["saved"] == (ended != 0), run
+    signals = [number.name for number in kills.SIGNALS]
+    assert reached.keys() == set(itertools.product(kills.METHODS, signals))
+    for (_, name), rounds in reached.items():  # SIGTERM waits for the end of the round
+        assert rounds == [n + (name == "SIGTERM") for n in range(kills.ROUNDS)]
 
 
 def test_a_full_disk_is_one_line_and_the_run_resumes_later(few):

@@ -2,19 +2,19 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 
 import numpy as np
 import pytest
 import torch
-from tools import ROOT
+from tools import ROOT, final, task_for
+
+from fedbench.simulation.local_work import LocalWork
 
 
 def script(name):
-    folder = str(ROOT / "scripts")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    loader = SourceFileLoader(name.removesuffix(".py"), f"{folder}/{name}")
+    loader = SourceFileLoader(name.removesuffix(".py"), str(ROOT / "scripts" / name))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[loader.name] = module
@@ -54,60 +54,66 @@ def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, step
 def test_the_yardstick_is_fedavg(monkeypatch):
     """A round of the tight loop with full batches is a round of FedAvg from the same model."""
     bench = script("bench.py")
-    from dataclasses import replace
-
-    from tools import snapshots, task_for
-
-    from fedbench.simulation.local_work import LocalWork
-
     data = bench.w1().to(torch.device("cpu"), torch.float32)
     w = replace(bench.WORKLOADS["W1"], work=LocalWork(0.01, 10_000))
-    kept = {}
-    monkeypatch.setattr(bench, "synchronize", lambda device: None)
-    true = torch.zeros_like
-    monkeypatch.setattr(
-        bench.torch, "zeros_like", lambda t: kept.setdefault(tuple(t.shape), true(t))
-    )
+    sums = {}
+    zeros_like = torch.zeros_like
+
+    def kept(tensor):
+        return sums.setdefault(tuple(tensor.shape), zeros_like(tensor))
+
     torch.manual_seed(0)
     start = torch.cat([p.detach().flatten() for p in w.plain().parameters()])
-    bench.tight_loop(w, data)(0)
-    monkeypatch.undo()
-    theirs = torch.cat([kept[10, 60].flatten(), kept[10,].flatten()])
-    last = snapshots(
-        bench.fedavg(bench.SGD), data, task=task_for(data), rounds=1, work=w.work, w=start
-    )[-1]
-    assert torch.allclose(last.server["w"], theirs, rtol=1e-4, atol=1e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "synchronize", lambda device: None)
+        patch.setattr(bench.torch, "zeros_like", kept)
+        bench.tight_loop(w, data)(0)
+    theirs = torch.cat([sums[10, 60].flatten(), sums[10,]])
+    how = {"task": task_for(data), "rounds": 1, "work": w.work, "w": start}
+    ours = final(bench.fedavg(bench.SGD), data, **how)
+    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 # ---- sizes
 
 
-def test_code_size_counts_tokens_whatever_the_layout(tmp_path, capsys):
-    size = script("code_size.py")
-    source = (
-        '"""A module."""\n\n# why\nX = 1\n\n\ndef f():\n    """A function.\n\n    More.\n    """\n'
-    )
-    pressed = size.measured(source + "    return [x for x in (1, 2) if x]\n")
-    airy = size.measured(
-        source + "    return [\n        x\n        for x in (1, 2)\n        if x\n    ]\n"
-    )
+# ---- sizes
+
+
+SOURCE = '''"""A module."""
+
+# why
+X = 1
+
+
+def f():
+    """A function.
+
+    More.
+    """
+'''
+PRESSED = "    return [x for x in (1, 2) if x]\n"
+AIRY = "    return [\n        x\n        for x in (1, 2)\n        if x\n    ]\n"
+
+
+def test_code_size_counts_tokens_whatever_the_layout():
+    measured = script("code_size.py").measured
+    pressed = measured(SOURCE + PRESSED)
+    airy = measured(SOURCE + AIRY)
     assert (pressed.tokens, pressed.lines, pressed.branches, pressed.wide) == (22, 3, 1, 0)
     assert (airy.tokens, airy.lines, airy.branches) == (22, 7, 1)
-    assert size.measured(f"{'x' * 101} = 1\n").wide == 1
+    assert measured(f"{'x' * 101} = 1\n").wide == 1
+
+
+def test_code_size_has_limits(tmp_path, capsys):
+    size = script("code_size.py")
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "a.py").write_text("X = 1\n")
     (tmp_path / "b.py").write_text("Y = 2\n# a comment\n")
-    limits = ["--max-tokens", "6", "--max-per-line", "3", "--max-branches", "0", "--max-wide", "0"]
-    assert size.main([str(tmp_path), *limits]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split() == [
-        "sum",
-        "2",
-        "6",
-        "2",
-        "3.00",
-        "0.000",
-        "0.0%",
-    ]
+    limits = "--max-tokens 6 --max-per-line 3 --max-branches 0 --max-wide 0"
+    assert size.main([str(tmp_path), *limits.split()]) == 0
+    sums = capsys.readouterr().out.splitlines()[-1]
+    assert sums.split() == "sum 2 6 2 3.00 0.000 0.0%".split()
     assert size.main([str(tmp_path), "--max-tokens", "5"]) == 1
     assert "6 tokens, at most 5 are allowed" in capsys.readouterr().err
 

@@ -29,9 +29,8 @@ def called(command, **options):
 def sdist(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdist")
     # hatchling is installed (extra dev), so no build environment has to be downloaded
-    built = called(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], cwd=ROOT
-    )
+    build = [sys.executable, *"-m hatchling build -t sdist -d".split(), str(folder)]
+    built = called(build, cwd=ROOT)
     assert built.returncode == 0, built.stderr
     (sdist,) = folder.glob("fedbench_harness-*.tar.gz")
     return sdist
@@ -41,9 +40,8 @@ def sdist(tmp_path_factory):
 def wheel(sdist, tmp_path_factory):
     """The wheel, built from the sdist alone."""
     folder = tmp_path_factory.mktemp("wheel")
-    built = called(
-        [*PIP, "wheel", str(sdist), "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    )
+    build = [*PIP, "wheel", str(sdist), *"--no-deps --no-build-isolation -w".split(), str(folder)]
+    built = called(build)
     assert built.returncode == 0, built.stderr
     (wheel,) = folder.glob("fedbench_harness-*.whl")
     return wheel
@@ -82,14 +80,10 @@ def test_the_sdist_holds_what_the_wheel_tests_and_documents(sdist):
     with tarfile.open(sdist) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
     kept = (
-        "fedbench/**/*.py",
-        "conf/**/*.yaml",
-        "tests/**/*.py",
-        "docs/**/*.md",
-        "examples/**/*.py",
-        "scripts/*.py",
+        "fedbench/**/*.py conf/**/*.yaml tests/**/*.py docs/**/*.md examples/**/*.py scripts/*.py"
     )
-    assert {p.relative_to(ROOT).as_posix() for kind in kept for p in ROOT.glob(kind)} <= names
+    files = [path for kind in kept.split() for path in ROOT.glob(kind)]
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= names
     assert {"LICENSE", "CITATION.cff", "Makefile", "docs/conf.py", "requirements/dev.txt"} <= names
     assert not [n for n in names if n.startswith(("results/", ".venv/", "build/"))]
 
