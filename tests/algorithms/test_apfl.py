@@ -8,7 +8,7 @@ from tools import (
     make,
     snapshots,
 )
-from toy_problems import on_quadratics, trained, vector
+from toy_problems import on_quadratics, trained
 
 from fedbench.simulation.local_work import LocalWork
 
@@ -34,26 +34,6 @@ def test_the_share_is_learned_as_by_hand():
     assert second.clients["alpha"] == pytest.approx(alpha, abs=1e-15)
     assert second.clients["personal"] == pytest.approx(v, abs=1e-15)
     assert deployed(ADAPTIVE, second) == pytest.approx(alpha * v + (1 - alpha) * w)
-
-
-def test_the_share_is_adapted_once_per_round_on_the_first_batch():
-    rows = [[1.0, 0.0], [2.0, 3.0]]
-    one, two = (
-        on_quadratics(
-            ADAPTIVE,
-            rows,
-            rounds,
-            [1.0],
-            lr=0.1,
-            steps=3,
-        )[-1]
-        for rounds in (1, 2)
-    )
-    a, b = vector(*rows).split(1, 1)
-    before, own, w = one.clients["alpha"], one.clients["personal"], one.server["w"]
-    slope = (own - w) * a * (before * own + (1 - before) * w - b)
-    assert close(two.clients["alpha"], before - 0.1 * slope, 1e-13)
-    assert not close(two.clients["alpha"], before, 1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,14 @@
 """Ditto: identities and invariances, in float64."""
 
 import pytest
-import torch
-from reference_clients import local_sgd
 from tools import (
-    close,
     federation,
     make,
     snapshots,
 )
-from toy_problems import clients_of, distance, start_of
+from toy_problems import distance
 
 from fedbench.simulation.local_work import LocalWork
-
-
-def test_without_the_pull_models_are_trained_apart():
-    data = federation()
-    work = LocalWork(0.1, None, epochs=(2, 2))
-    last = snapshots(
-        make("ditto", lam=0.0),
-        data,
-        rounds=4,
-        work=work,
-    )[-1]
-    for k, (x, y) in enumerate(clients_of(data)):
-        alone = local_sgd(
-            start_of(data).numpy(),
-            x,
-            y,
-            0.1,
-            8,
-        )
-        assert close(last.clients["personal"][k], torch.from_numpy(alone), 1e-10)
 
 
 def test_a_strong_pull_holds_models_at_the_global_model():

@@ -32,27 +32,6 @@ def test_a_threshold_above_every_share_freezes_the_model():
     assert not torch.equal(first, second)
 
 
-def test_masks_and_shares_by_hand():
-    """Signs of one coordinate each over three rounds; zero counts as a plus."""
-    algo = make("fedheal", threshold=0.4)
-    message = {"w": vector(0.0, 0.0, 0.0)}
-    state = {"share": vector([0.0, 0.0, 0.0]), "count": vector([0.0])}
-    for delta, uploaded, mask, share in (
-        ([1.0, 0.0, -1.0], [1, 0, -1], [True, True, True], [1, 1, 0]),
-        ([-1.0, 2.0, 3.0], [0, 2, 0], [False, True, False], [0.5, 1, 0.5]),
-        ([-1.0, -2.0, 3.0], [-1, 0, 3], [True, False, True], [1 / 3, 2 / 3, 2 / 3]),
-    ):
-        uploads, state = algo.finish(
-            message,
-            state,
-            {"w": -vector(delta)},
-            None,
-        )
-        assert uploads["delta"].tolist() == [uploaded]
-        assert unpacked(uploads["mask"], 3).tolist() == [mask]
-        assert state["share"][0] == pytest.approx(share)
-
-
 def test_coordinates_without_a_sender_stay():
     after = updated(
         make("fedheal", beta=0.0),
