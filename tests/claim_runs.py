@@ -98,7 +98,14 @@ def claim(paper, name):
 
 def verdict(paper, name, runs, **found):
     """The verdict on a claim as if all rows were tuned alike."""
-    return judge(claim(paper, name), Given(replace(papers()[paper], values={}), runs, **found))
+    return judge(
+        claim(paper, name),
+        Given(
+            replace(papers()[paper], values={}),
+            runs,
+            **found,
+        ),
+    )
 
 
 def word(paper, name, runs, **found):
@@ -107,4 +114,8 @@ def word(paper, name, runs, **found):
 
 def compare(paper, name, runs, **found):
     c = claim(paper, name)
-    return comparisons_of(c, c.check, Given(papers()[paper], runs, **found))
+    return comparisons_of(
+        c,
+        c.check,
+        Given(papers()[paper], runs, **found),
+    )

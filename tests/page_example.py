@@ -51,7 +51,12 @@ def hostile_content(text=HOSTILE):
     claim = replace(
         claim, text=put(), tested=put(), beyond=put(), refuted=put(), needs=put(), reference=put()
     )
-    gap = replace(next(iter(given.gaps.values())), field=put(), adopted=put(), why=put())
+    gap = replace(
+        next(iter(given.gaps.values())),
+        field=put(),
+        adopted=put(),
+        why=put(),
+    )
     setup = next(s for s in given.setups.values() if s.experiment == "fedfa/table2_synthetic_iid")
     setups = {**given.setups, setup.id: replace(setup, title=put())}
     methods = {k: replace(m, label=put()) for k, m in given.methods.items()}
@@ -63,7 +68,16 @@ def hostile_content(text=HOSTILE):
         contradictions={"x01": Contradiction(put(), put(), put())},
         setups=setups, methods=methods, tables={"table2": table},
     )  # fmt: skip
-    figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), Tuning(put(), put()))
+    figure = DrawnFigure(
+        put(),
+        put(),
+        put(),
+        put(),
+        (put(),),
+        put(),
+        put(),
+        Tuning(put(), put()),
+    )
     printed = paper_table(table, Evidence(paper, []))
     first, *others = printed.blocks[0].lines
     broken = replace(
@@ -72,10 +86,34 @@ def hostile_content(text=HOSTILE):
             first.matched, every=(SimpleNamespace(meta={"error": put()}, counts=False),)
         ),
     )
-    printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
+    printed = replace(
+        printed,
+        blocks=(replace(printed.blocks[0], lines=(broken, *others)),),
+    )
     verdicts = ((claim, judge_readings(given.claims[claim.id], Evidence(given, []))),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
-    grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
-    chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))
-    content = Content(put(), (report,), (), (), {put(): {put(): 1}}, (put(),), (chapter,), (put(),))
+    grid = table_of(
+        put(),
+        (put(), put()),
+        [(put(), Cell(put(), 1.0, True))],
+        put(),
+        [put()],
+    )
+    chapter = Chapter(
+        put(),
+        put(),
+        (grid,),
+        (),
+        ((put(), put()),),
+    )
+    content = Content(
+        put(),
+        (report,),
+        (),
+        (),
+        {put(): {put(): 1}},
+        (put(),),
+        (chapter,),
+        (put(),),
+    )
     return count, content

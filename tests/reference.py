@@ -31,18 +31,35 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **options):
 # ---- averages
 
 
-def fedavg(clients, w, server_lr=1.0, weights="size"):
+def fedavg(
+    clients,
+    w,
+    server_lr=1.0,
+    weights="size",
+):
     for lr in clients.rates:
         w = w - server_lr * clients.weights(weights) @ clients.updates(w, lr)
     return w
 
 
-def fedcorr(clients, w, iterations=0, mixup=False, rounds1=0):
+def fedcorr(
+    clients,
+    w,
+    iterations=0,
+    mixup=False,
+    rounds1=0,
+):
     """The later stages alone, without mixup."""
     return fedavg(clients, w)
 
 
-def fedprox(clients, w, mu=0.1, server_lr=1.0, weights="size"):
+def fedprox(
+    clients,
+    w,
+    mu=0.1,
+    server_lr=1.0,
+    weights="size",
+):
     def gradient(k, v):
         return clients.grad(k, v) + mu * (v - w)
 
@@ -52,7 +69,14 @@ def fedprox(clients, w, mu=0.1, server_lr=1.0, weights="size"):
     return w
 
 
-def ditto(clients, w, lam=0.1, personal_lr=None, personal_epochs=None, weights="size"):
+def ditto(
+    clients,
+    w,
+    lam=0.1,
+    personal_lr=None,
+    personal_epochs=None,
+    weights="size",
+):
     """Momentum of the personal models starts from zero."""
     own = [w] * clients.count
 
@@ -66,7 +90,12 @@ def ditto(clients, w, lam=0.1, personal_lr=None, personal_epochs=None, weights="
     return w, np.array(own)
 
 
-def fednova(clients, w, server_momentum=0.0, weights="size"):
+def fednova(
+    clients,
+    w,
+    server_momentum=0.0,
+    weights="size",
+):
     p = clients.weights(weights)
     m = 0.0
     passes = np.array([counted(tau, **clients.solver) for tau in clients.steps])
@@ -89,7 +118,14 @@ def counted(tau, momentum=0.0, nesterov=False, **shape):
 # ---- adaptive servers
 
 
-def fedavgm(clients, w, beta=0.9, nesterov=False, server_lr=1.0, weights="size"):
+def fedavgm(
+    clients,
+    w,
+    beta=0.9,
+    nesterov=False,
+    server_lr=1.0,
+    weights="size",
+):
     m = 0.0
     for lr in clients.rates:
         d = clients.weights(weights) @ clients.updates(w, lr)
@@ -98,7 +134,15 @@ def fedavgm(clients, w, beta=0.9, nesterov=False, server_lr=1.0, weights="size")
     return w
 
 
-def fedadagrad(clients, w, beta1=0.0, tau=1e-3, v0=None, server_lr=0.1, weights="size"):
+def fedadagrad(
+    clients,
+    w,
+    beta1=0.0,
+    tau=1e-3,
+    v0=None,
+    server_lr=0.1,
+    weights="size",
+):
     m = 0.0
     v = tau**2 if v0 is None else v0
     for lr in clients.rates:
@@ -109,7 +153,16 @@ def fedadagrad(clients, w, beta1=0.0, tau=1e-3, v0=None, server_lr=0.1, weights=
     return w
 
 
-def fedyogi(clients, w, beta1=0.9, beta2=0.99, tau=1e-3, v0=None, server_lr=0.1, weights="size"):
+def fedyogi(
+    clients,
+    w,
+    beta1=0.9,
+    beta2=0.99,
+    tau=1e-3,
+    v0=None,
+    server_lr=0.1,
+    weights="size",
+):
     m = 0.0
     v = tau**2 if v0 is None else v0
     for lr in clients.rates:
@@ -175,7 +228,14 @@ def fedams(
     return w
 
 
-def adafedadam(clients, w, alpha=1.0, server_lr=1e-3, step_scale="certainty", inverse_rate="loss"):
+def adafedadam(
+    clients,
+    w,
+    alpha=1.0,
+    server_lr=1e-3,
+    step_scale="certainty",
+    inverse_rate="loss",
+):
     first = clients.losses(w)
     m = v = 0.0
     decay_m = decay_v = 1.0
@@ -216,7 +276,12 @@ def normalized(g, delta, lr):
 # ---- weights by losses and accuracies
 
 
-def qfedavg(clients, w, q=1.0, L=None):
+def qfedavg(
+    clients,
+    w,
+    q=1.0,
+    L=None,
+):
     for lr in clients.rates:
         lipschitz = L or 1 / lr
         f = clients.losses(w) + 1e-10
@@ -226,14 +291,25 @@ def qfedavg(clients, w, q=1.0, L=None):
     return w
 
 
-def term(clients, w, t=1.0, server_lr=1.0, weights="uniform"):
+def term(
+    clients,
+    w,
+    t=1.0,
+    server_lr=1.0,
+    weights="uniform",
+):
     for lr in clients.rates:
         omega = clients.weights(weights) * np.exp(t * clients.losses(w))
         w = w - server_lr * omega @ clients.updates(w, lr) / omega.sum()
     return w
 
 
-def afl(clients, w, lr_lambda=0.1, average=False):
+def afl(
+    clients,
+    w,
+    lr_lambda=0.1,
+    average=False,
+):
     mixture = clients.weights("uniform")
     models = []
     for lr in clients.rates:
@@ -244,7 +320,14 @@ def afl(clients, w, lr_lambda=0.1, average=False):
     return np.mean(models, 0) if average else w
 
 
-def fedmgda(clients, w, eps=0.5, normalize=True, prior="size", server_lr=1.0):
+def fedmgda(
+    clients,
+    w,
+    eps=0.5,
+    normalize=True,
+    prior="size",
+    server_lr=1.0,
+):
     p = clients.weights(prior)
     for lr in clients.rates:
         g = clients.updates(w, lr)
@@ -277,7 +360,14 @@ def box_simplex(k, low, high):
     return best
 
 
-def adafed(clients, w, gamma=1.0, loss_at="before", normalize_loss="none", server_lr=1.0):
+def adafed(
+    clients,
+    w,
+    gamma=1.0,
+    loss_at="before",
+    normalize_loss="none",
+    server_lr=1.0,
+):
     for lr in clients.rates:
         ends = clients.ends(w, lr)
         f = clients.losses(w)
@@ -350,7 +440,12 @@ def bits(share):
 # ---- states and adaptive steps of clients
 
 
-def scaffold(clients, w, option=2, server_lr=1.0):
+def scaffold(
+    clients,
+    w,
+    option=2,
+    server_lr=1.0,
+):
     mean = np.zeros_like(w)
     own = [mean] * clients.count
 
@@ -369,7 +464,12 @@ def scaffold(clients, w, option=2, server_lr=1.0):
     return w
 
 
-def naive_adaptive(clients, w, beta=0.5, eps=0.0):
+def naive_adaptive(
+    clients,
+    w,
+    beta=0.5,
+    eps=0.0,
+):
     square = [np.zeros_like(w)] * clients.count
     for lr in clients.rates:
         ends = []
@@ -384,7 +484,15 @@ def naive_adaptive(clients, w, beta=0.5, eps=0.0):
     return w
 
 
-def local_adam(clients, w, beta1=0.9, beta2=0.999, eps=1e-8, state="persist", weights="uniform"):
+def local_adam(
+    clients,
+    w,
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    state="persist",
+    weights="uniform",
+):
     fresh = (0.0, 0.0, 0)
     states = [fresh] * clients.count
     for lr in clients.rates:
@@ -494,11 +602,23 @@ def fafed(
     return w
 
 
-def stem(clients, w, alpha=0.1, decay_w=None, init_step="plain"):
+def stem(
+    clients,
+    w,
+    alpha=0.1,
+    decay_w=None,
+    init_step="plain",
+):
     return fafed(clients, w, alpha, decay_w=decay_w, init_step=init_step, adaptive=False)
 
 
-def fedsps(clients, w, c=0.5, gamma_b=1.0, l_star=0.0):
+def fedsps(
+    clients,
+    w,
+    c=0.5,
+    gamma_b=1.0,
+    l_star=0.0,
+):
     for _ in clients.rates:
         ends = []
         for k in clients.all:

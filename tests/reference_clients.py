@@ -28,7 +28,12 @@ def loss_and_grad(w, x, y):
     return loss, np.concatenate([(p.T @ x).ravel(), p.sum(0)])
 
 
-def shaped(g, w, clip=None, decay=0.0):
+def shaped(
+    g,
+    w,
+    clip=None,
+    decay=0.0,
+):
     """Return a gradient that is clipped first, and then has the weight decay added."""
     length = np.linalg.norm(g)
     if clip is not None and length > clip:
@@ -46,7 +51,13 @@ def descend(gradient, w, lr, steps, momentum=0.0, nesterov=False, **shape):
     return w
 
 
-def local_sgd(w, x, y, lr, steps):
+def local_sgd(
+    w,
+    x,
+    y,
+    lr,
+    steps,
+):
     """Take plain steps on the full batch of one client."""
     return descend(lambda v: loss_and_grad(v, x, y)[1], w, lr, steps)
 
@@ -54,7 +65,13 @@ def local_sgd(w, x, y, lr, steps):
 class Clients:
     """The clients of a run: ``data`` has their (x, y), ``rates`` the local rate of every round."""
 
-    def __init__(self, data, steps, rates, solver):
+    def __init__(
+        self,
+        data,
+        steps,
+        rates,
+        solver,
+    ):
         self.data = data
         self.steps = steps
         self.rates = rates
@@ -81,13 +98,25 @@ class Clients:
     def grads(self, w):
         return np.array([self.grad(k, w) for k in self.all])
 
-    def train(self, k, w, lr, gradient=None, steps=None):
+    def train(
+        self,
+        k,
+        w,
+        lr,
+        gradient=None,
+        steps=None,
+    ):
         """Return the model of a client after its steps, along a function of (k, model) if given."""
         gradient = gradient or self.grad
         steps = self.steps[k] if steps is None else steps
         return descend(lambda v: gradient(k, v), w, lr, steps, **self.solver)
 
-    def ends(self, w, lr, gradient=None):
+    def ends(
+        self,
+        w,
+        lr,
+        gradient=None,
+    ):
         """Return the local models [C, P]."""
         return np.array([self.train(k, w, lr, gradient) for k in self.all])
 

@@ -11,7 +11,15 @@ from reference_clients import loss_and_grad
 INFINITE = 1e300
 
 
-def propfair(clients, w, M=2.0, eps=0.2, tail="huber", server_lr=1.0, weights="size"):
+def propfair(
+    clients,
+    w,
+    M=2.0,
+    eps=0.2,
+    tail="huber",
+    server_lr=1.0,
+    weights="size",
+):
     below = eps if tail == "huber" else M
 
     def gradient(k, v):
@@ -26,7 +34,14 @@ def propfair(clients, w, M=2.0, eps=0.2, tail="huber", server_lr=1.0, weights="s
 # ---- GIFAIR-FL
 
 
-def gifair(clients, w, share=0.5, form="server", rank_at="before", weights="size"):
+def gifair(
+    clients,
+    w,
+    share=0.5,
+    form="server",
+    rank_at="before",
+    weights="size",
+):
     p = clients.weights(weights)
     last = np.zeros(clients.count)
     for lr in clients.rates:
@@ -55,7 +70,16 @@ def fedfv(clients, w, **options):
     return w
 
 
-def fedfv_step(delta, loss, seen, t, alpha=0.1, tau=1, history="code", server_lr=1.0):
+def fedfv_step(
+    delta,
+    loss,
+    seen,
+    t,
+    alpha=0.1,
+    tau=1,
+    history="code",
+    server_lr=1.0,
+):
     """The vector that FedFV subtracts; ``seen`` maps clients to (round, update), this one's too."""
     g = project_conflicts(delta, loss, alpha)
     if t >= tau:
@@ -82,7 +106,12 @@ def project_conflicts(delta, loss, alpha):
     return np.mean(moved, 0)
 
 
-def external(g, seen, t, ages):
+def external(
+    g,
+    seen,
+    t,
+    ages,
+):
     """The external step: against the sum of those of an age that conflict."""
     for age in ages:
         conflicts = [d for last, d in seen.values() if last == t - age and g @ d < 0]
@@ -132,7 +161,12 @@ def fedmdfg(
     return w
 
 
-def searched(tried, loss, slope, guided):
+def searched(
+    tried,
+    loss,
+    slope,
+    guided,
+):
     """The first step that is good enough, else lowers the sum, else has the smallest sum."""
     for size, after in tried.items():
         more_even = cosine(after) > cosine(loss)
@@ -144,7 +178,13 @@ def searched(tried, loss, slope, guided):
     return min(tried, key=lambda size: tried[size].sum())
 
 
-def guided_direction(g, loss, theta, forced, extra=()):
+def guided_direction(
+    g,
+    loss,
+    theta,
+    forced,
+    extra=(),
+):
     """FedMDFG's direction: (d, its shortest point, Ĝ, whether guidance is active)."""
     length = np.linalg.norm(g, axis=1)
     unit = g * (length.mean() / length)[:, None]
@@ -183,7 +223,14 @@ def shortest(rows):
 # ---- FedHEAL
 
 
-def fedheal(clients, w, beta=0.4, threshold=0.3, distance="whole", tensors=()):
+def fedheal(
+    clients,
+    w,
+    beta=0.4,
+    threshold=0.3,
+    distance="whole",
+    tensors=(),
+):
     plus = np.zeros(
         (clients.count, len(w))
     )  # share of the rounds in which an update was not negative

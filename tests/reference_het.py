@@ -5,13 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 
-def climbed(clients, k, w, rho):
+def climbed(
+    clients,
+    k,
+    w,
+    rho,
+):
     """ŵ."""
     g = clients.grad(k, w)
     return w + rho * g / np.linalg.norm(g) if g.any() else w
 
 
-def feddyn(clients, w, alpha=0.01, weights="uniform", deploy="server", examples=()):
+def feddyn(
+    clients,
+    w,
+    alpha=0.01,
+    weights="uniform",
+    deploy="server",
+    examples=(),
+):
     """In the paper's letters: linear terms l_k, and h = -α ū."""
     scale = np.full(clients.count, alpha)
     if weights == "size":
@@ -30,7 +42,14 @@ def feddyn(clients, w, alpha=0.01, weights="uniform", deploy="server", examples=
     return mean if deploy == "mean" else w
 
 
-def fedexp(clients, w, eps=0.001, eps_per_client=False, average=True, weights="size"):
+def fedexp(
+    clients,
+    w,
+    eps=0.001,
+    eps_per_client=False,
+    average=True,
+    weights="size",
+):
     p = clients.weights(weights)
     floor = eps * (clients.count if eps_per_client else 1)
     models = []
@@ -43,7 +62,14 @@ def fedexp(clients, w, eps=0.001, eps_per_client=False, average=True, weights="s
     return np.mean(models[-2:], 0) if average else w
 
 
-def fedcm(clients, w, alpha=0.1, server_lr=1.0, weights="uniform", rho=0.0):
+def fedcm(
+    clients,
+    w,
+    alpha=0.1,
+    server_lr=1.0,
+    weights="uniform",
+    rho=0.0,
+):
     p = clients.weights(weights)
     m = 0.0
 
@@ -62,7 +88,14 @@ def mofedsam(clients, w, rho=0.1, **options):
 
 
 def mimelite(
-    clients, w, base="momentum", beta1=0.9, beta2=0.99, eps=1e-3, server_lr=1.0, weights="uniform"
+    clients,
+    w,
+    base="momentum",
+    beta1=0.9,
+    beta2=0.99,
+    eps=1e-3,
+    server_lr=1.0,
+    weights="uniform",
 ):
     p = clients.weights(weights)
     m = s = np.zeros_like(w)
@@ -80,7 +113,13 @@ def mimelite(
     return w
 
 
-def fedsam(clients, w, rho=0.1, server_lr=1.0, weights="uniform"):
+def fedsam(
+    clients,
+    w,
+    rho=0.1,
+    server_lr=1.0,
+    weights="uniform",
+):
     def gradient(k, v):
         return clients.grad(k, climbed(clients, k, v, rho))
 
@@ -89,7 +128,14 @@ def fedsam(clients, w, rho=0.1, server_lr=1.0, weights="uniform"):
     return w
 
 
-def fedspeed(clients, w, prox=0.1, alpha=1.0, rho=0.1, server="cohort"):
+def fedspeed(
+    clients,
+    w,
+    prox=0.1,
+    alpha=1.0,
+    rho=0.1,
+    server="cohort",
+):
     u = np.zeros((clients.count, len(w)))
 
     def gradient(k, v):
@@ -103,7 +149,16 @@ def fedspeed(clients, w, prox=0.1, alpha=1.0, rho=0.1, server="cohort"):
     return w
 
 
-def pfedme(clients, w, lam=15.0, inner=5, personal_lr=0.09, beta=1.0, start="warm", weights="size"):
+def pfedme(
+    clients,
+    w,
+    lam=15.0,
+    inner=5,
+    personal_lr=0.09,
+    beta=1.0,
+    start="warm",
+    weights="size",
+):
     for lr in clients.rates:
         own = []
         ends = []
@@ -120,7 +175,13 @@ def pfedme(clients, w, lam=15.0, inner=5, personal_lr=0.09, beta=1.0, start="war
     return w, np.array(own)
 
 
-def apfl(clients, w, alpha=0.5, adaptive=False, weights="size"):
+def apfl(
+    clients,
+    w,
+    alpha=0.5,
+    adaptive=False,
+    weights="size",
+):
     own = [w] * clients.count
     share = np.full((clients.count, 1), alpha)
     for lr in clients.rates:

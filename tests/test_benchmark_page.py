@@ -47,7 +47,13 @@ def entry(weights=("algo.weights=uniform",), found=True):
 
 def run(line, seed):
     table, setting, method, mean, worst = line.split()
-    row = {"table": table, "setting": setting, "method": method, "seed": seed, "hash": "h"}
+    row = {
+        "table": table,
+        "setting": setting,
+        "method": method,
+        "seed": seed,
+        "hash": "h",
+    }
     place = (table, setting, method)
     if (*place, seed) == ("uniform", "one", "own", 0):
         return row | {"outcome": "diverged", "rounds": 5}
@@ -87,8 +93,19 @@ def found():
         return facts | {"refused": refused, "tables": {"uniform": uniform, "size": size}}
 
     own = entry(weights=())
-    one = setting({}, a=entry(), b=entry(), fedavg=entry(), own=own)
-    two = setting({"b": "b needs all clients"}, a=entry(found=False), fedavg=entry(), own=own)
+    one = setting(
+        {},
+        a=entry(),
+        b=entry(),
+        fedavg=entry(),
+        own=own,
+    )
+    two = setting(
+        {"b": "b needs all clients"},
+        a=entry(found=False),
+        fedavg=entry(),
+        own=own,
+    )
     return Comparisons(pd.DataFrame(rows), {"one": one, "two": two})
 
 
@@ -153,10 +170,20 @@ def test_front_of_a_setting(found):
 
 def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):
     facts = {"budget": "2 trials < 3"}
-    notes = Notes(title="Title", lead="Lead", command="make it", facts=facts)
+    notes = Notes(
+        title="Title",
+        lead="Lead",
+        command="make it",
+        facts=facts,
+    )
     text = write_benchmark(found, notes, tmp_path).read_text()
     hidden = r"<style>.*?</style>|<script>.*?</script>|base64,[^\"]*"
-    words = re.sub(hidden, "", text, flags=re.S)
+    words = re.sub(
+        hidden,
+        "",
+        text,
+        flags=re.S,
+    )
     cells = re.findall(r"<(?:td|dd)\b.*?</(?:td|dd)>", words, re.S)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(cells))
     heads = re.findall(r"<h2[^>]*>([^<]*)</h2>", words)
@@ -205,7 +232,14 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     tiny = ("data.clients=4", "rounds=2", "eval_every=2", "eval_train_every=2")
 
     def searched(table, method):
-        benchmark.Entry("synthetic", table, method, folder, tiny, 1).execute(2)
+        benchmark.Entry(
+            "synthetic",
+            table,
+            method,
+            folder,
+            tiny,
+            1,
+        ).execute(2)
         return json.loads((folder / f"entries/{table}.{method}.json").read_text())
 
     def best(trials, score):
@@ -233,7 +267,12 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     assert comparisons.methods("uniform") == ["fedavg", "fedprox", "stem"]
     assert comparisons.searches[setting]["clients"] == 4
     assert comparisons.searches[setting]["refused"] == {"stem": "why not"}
-    values = comparisons.values("uniform", setting, "accuracy_mean", ["fedavg", "fedprox"])
+    values = comparisons.values(
+        "uniform",
+        setting,
+        "accuracy_mean",
+        ["fedavg", "fedprox"],
+    )
     assert values.shape == (2, 2)
     with pytest.raises(RequestError, match="one directory per setting"):
         collect([folder, folder])

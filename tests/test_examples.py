@@ -38,10 +38,28 @@ def test_naive_fedavg_is_fedavg():
     """On the same clients, from the same model, in float64."""
     naive = runpy.run_path(str(EXAMPLES / "naive_fedavg.py"))
     data = federation(sizes=(3, 8, 5))
-    w = torch.linspace(-1, 1, 3 * 6 + 3, dtype=torch.float64)
+    w = torch.linspace(
+        -1,
+        1,
+        3 * 6 + 3,
+        dtype=torch.float64,
+    )
     work = LocalWork(lr=0.1, batch_size=None, epochs=(4, 4))
-    ours = final(make("fedavg"), data, rounds=5, work=work, w=w)
-    theirs = naive["fedavg"](clients_of(data), w.numpy(), classes=3, rounds=5, lr=0.1, steps=4)
+    ours = final(
+        make("fedavg"),
+        data,
+        rounds=5,
+        work=work,
+        w=w,
+    )
+    theirs = naive["fedavg"](
+        clients_of(data),
+        w.numpy(),
+        classes=3,
+        rounds=5,
+        lr=0.1,
+        steps=4,
+    )
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12)
 
 

@@ -18,7 +18,12 @@ pytestmark = pytest.mark.processes
 def outcomes(folder, *suites):
     """What became of the runs of suites of tests/net/kills.py."""
     command = [sys.executable, str(ROOT / "tests" / "net" / "kills.py"), str(folder), *suites]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

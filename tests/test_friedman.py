@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from tools import ROOT
 
 # Demšar (JMLR 2006), Table 5 a: critical values of Nemenyi's test at 0.05
-NEMENYI = {3: 2.343, 4: 2.569, 7: 2.949, 10: 3.164}
+NEMENYI = {
+    3: 2.343,
+    4: 2.569,
+    7: 2.949,
+    10: 3.164,
+}
 
 
 def ranked(*blocks):
@@ -88,7 +93,11 @@ def test_critical_difference_is_demsars(k, blocks):
 
 
 @settings(deadline=None)
-@given(st.integers(2, 6), st.integers(3, 5), st.integers(0, 2**16))
+@given(
+    st.integers(2, 6),
+    st.integers(3, 5),
+    st.integers(0, 2**16),
+)
 def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
     ordered = np.tile(np.arange(float(methods)), (blocks, 1))
     scores = np.random.default_rng(seed).permuted(ordered, axis=1)

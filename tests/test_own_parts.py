@@ -30,9 +30,28 @@ def example(file):
 def test_dynreg_is_feddyn():
     data = federation(sizes=(3, 8, 5))
     work = LocalWork(lr=0.1, batch_size=None, epochs=(4, 4))
-    w = torch.linspace(-1, 1, task_for(data).size, dtype=torch.float64)
-    ours = final(example("dynreg")["dynreg"](alpha=0.3), data, rounds=5, work=work, w=w)
-    theirs = reference.run("feddyn", clients_of(data), w.numpy(), 5, 0.1, [4] * 3, alpha=0.3)
+    w = torch.linspace(
+        -1,
+        1,
+        task_for(data).size,
+        dtype=torch.float64,
+    )
+    ours = final(
+        example("dynreg")["dynreg"](alpha=0.3),
+        data,
+        rounds=5,
+        work=work,
+        w=w,
+    )
+    theirs = reference.run(
+        "feddyn",
+        clients_of(data),
+        w.numpy(),
+        5,
+        0.1,
+        [4] * 3,
+        alpha=0.3,
+    )
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-10)
 
 
@@ -243,7 +262,12 @@ def wrong(tmp_path):
 @pytest.mark.parametrize(("keys", "message"), REFUSED, ids=[keys for keys, _ in REFUSED])
 def test_what_does_not_fit_is_named(fed, wrong, keys, message):
     few = [] if keys.startswith("data=") else ["data.clients=8"]
-    status, out, err = fed(*wrong, *few, "rounds=1", *keys.split())
+    status, out, err = fed(
+        *wrong,
+        *few,
+        "rounds=1",
+        *keys.split(),
+    )
     assert status == 2, (out, err)
     # before that, unless a metric is wrong
     assert err.rpartition("evaluating the initial model\n")[2].count("\n") == 1

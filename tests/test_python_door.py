@@ -195,7 +195,11 @@ def test_results_are_frames_that_join(fed):
     assert len(results.rounds) == 4 * 5
     assert len(results.clients) == 4 * 5 * 8
     identity = ["setting", "algo", "hash", "seed"]
-    joined = results.rounds.merge(results.runs, on=identity, suffixes=("", "_run"))
+    joined = results.rounds.merge(
+        results.runs,
+        on=identity,
+        suffixes=("", "_run"),
+    )
     assert len(joined) == len(results.rounds)
     assert (joined["local.lr"] == 0.01).all()
     for path, rows in joined.groupby("path"):
@@ -230,13 +234,23 @@ def test_the_names_are_the_ones_promised():
 def test_importing_is_light():
     heavy = "{'torch', 'pandas', 'numpy', 'hydra'}"
     code = f"import sys, fedbench; sys.exit(bool({heavy} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(capsys):
     small = {override.key: override.value for override in parse_overrides(FAST)}
-    runs = fedbench.sweep({"algo": ["fedavg", "qfedavg"], "seed": range(2), **small})
+    runs = fedbench.sweep(
+        {
+            "algo": ["fedavg", "qfedavg"],
+            "seed": range(2),
+            **small,
+        }
+    )
     made = [(run.meta["algo"], run.meta["seed"]) for run in runs]
     assert made == [("fedavg", 0), ("fedavg", 1), ("qfedavg", 0), ("qfedavg", 1)]
     again = fedbench.sweep(f"algo=fedavg,qfedavg seed=0,1 {SMALL}")

@@ -30,10 +30,21 @@ def test_every_script_finds_what_it_imports(name):
 def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
     benchmark = script("fairness_benchmark.py")
     assert len(benchmark.methods()) == 39
-    refused = benchmark.refusals("synthetic", ["fedavg", "stem", "afl"], ["participation=10"])
+    refused = benchmark.refusals(
+        "synthetic",
+        ["fedavg", "stem", "afl"],
+        ["participation=10"],
+    )
     assert set(refused) == {"stem", "afl"}
     assert "needs all clients in every round" in refused["stem"]
-    assert benchmark.refusals("synthetic", ["fedavg", "stem", "afl"], []) == {}
+    assert (
+        benchmark.refusals(
+            "synthetic",
+            ["fedavg", "stem", "afl"],
+            [],
+        )
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +56,13 @@ def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, step
     bench = script("bench.py")
     w = bench.WORKLOADS[name]
     data = w.data()
-    counts = data.train.counts[bench.sample_cohort(w.sampled)(0, data.train.counts, 0)]
+    counts = data.train.counts[
+        bench.sample_cohort(w.sampled)(
+            0,
+            data.train.counts,
+            0,
+        )
+    ]
     assert len(counts) == clients
     found = w.work.epochs[0] * (-(-counts // w.work.batch_size)).sum()
     assert found == steps
@@ -55,7 +72,10 @@ def test_the_yardstick_is_fedavg(monkeypatch):
     """A round of the tight loop with full batches is a round of FedAvg from the same model."""
     bench = script("bench.py")
     data = bench.w1().to(torch.device("cpu"), torch.float32)
-    w = replace(bench.WORKLOADS["W1"], work=LocalWork(0.01, 10_000))
+    w = replace(
+        bench.WORKLOADS["W1"],
+        work=LocalWork(0.01, 10_000),
+    )
     sums = {}
     zeros_like = torch.zeros_like
 
@@ -69,7 +89,12 @@ def test_the_yardstick_is_fedavg(monkeypatch):
         patch.setattr(bench.torch, "zeros_like", kept)
         bench.tight_loop(w, data)(0)
     theirs = torch.cat([sums[10, 60].flatten(), sums[10,]])
-    how = {"task": task_for(data), "rounds": 1, "work": w.work, "w": start}
+    how = {
+        "task": task_for(data),
+        "rounds": 1,
+        "work": w.work,
+        "w": start,
+    }
     ours = final(bench.fedavg(bench.SGD), data, **how)
     assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
@@ -131,7 +156,12 @@ def test_code_size_has_limits(tmp_path, capsys):
 def test_partitions_of_the_plain_loop(partition, clients, labels):
     plain = script("plain_loop.py")
     y = np.arange(70000) % 10
-    owned, test = plain.parts(partition, clients, y, np.random.default_rng(0))
+    owned, test = plain.parts(
+        partition,
+        clients,
+        y,
+        np.random.default_rng(0),
+    )
     assert len(owned) == clients
     assert all(len(set(y[examples])) <= labels for examples in owned)
     together = np.concatenate([*owned, test])

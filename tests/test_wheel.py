@@ -22,7 +22,12 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 def called(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        **options,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,11 @@ def run(wheel, work):
         [str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=work, env=env
     )
     assert where.stdout.startswith(str(packages)), where.stderr
-    return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=work, env=env)
+    return lambda *args: called(
+        [str(place / "bin" / "fedbench"), *args],
+        cwd=work,
+        env=env,
+    )
 
 
 def test_the_citation_is_of_this_version():

@@ -109,7 +109,14 @@ def any_solver(case: tuple[str, dict[str, Any]]) -> Optimizer:
 
 def everyone(case: tuple[str, dict[str, Any]]) -> bool:
     """Whether the method needs all clients."""
-    return any(s.algorithm.everyone for s in stages_of(make(case[0], **case[1]), 1, len(UNEQUAL)))
+    return any(
+        s.algorithm.everyone
+        for s in stages_of(
+            make(case[0], **case[1]),
+            1,
+            len(UNEQUAL),
+        )
+    )
 
 
 def share(case: tuple[str, dict[str, Any]]) -> float:
@@ -214,7 +221,18 @@ def simulated(
     measurements = measurements or Measurements(task, engine)
     allocator = allocator or StateAllocator(w.device, "device")
     return simulate(
-        Simulation(stages, data, work, measurements, w, seed, sampler, allocator, **options), resume
+        Simulation(
+            stages,
+            data,
+            work,
+            measurements,
+            w,
+            seed,
+            sampler,
+            allocator,
+            **options,
+        ),
+        resume,
     )
 
 
@@ -276,7 +294,14 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
 def population_of(data: FederatedDataset | Sequence[int], seed: int = 0, **more: Any) -> Population:
     """The clients of a data set, or clients with these numbers of training examples."""
     data = data if isinstance(data, FederatedDataset) else federation(data)
-    return Population(**{"seed": seed, "data": data, "work": LocalWork(0.1, 10)} | more)
+    return Population(
+        **{
+            "seed": seed,
+            "data": data,
+            "work": LocalWork(0.1, 10),
+        }
+        | more
+    )
 
 
 def scenario_of(

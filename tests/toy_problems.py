@@ -22,8 +22,16 @@ UNIFORM = {"weights": "uniform"}
 FEDAVG = ("fedavg", UNIFORM)
 
 FULL = LocalWork(lr=0.1, batch_size=None)
-BATCHES = LocalWork(lr=0.1, batch_size=10, epochs=(2, 2))
-DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # unequal steps
+BATCHES = LocalWork(
+    lr=0.1,
+    batch_size=10,
+    epochs=(2, 2),
+)
+DRAWN = LocalWork(
+    lr=0.1,
+    batch_size=10,
+    epochs=(1, 3),
+)  # unequal steps
 
 
 def vector(*values):
@@ -49,7 +57,12 @@ def with_idle_clients(data, count, *places):
         train[place] = rows
     tests = [data.test.split()[0]] * count
     names = tuple(map(str, range(count)))
-    return replace(data, train=Rows.of(train), test=Rows.of(tests), names=names)
+    return replace(
+        data,
+        train=Rows.of(train),
+        test=Rows.of(tests),
+        names=names,
+    )
 
 
 def objective_of(data, combine):
@@ -61,7 +74,11 @@ def objective_of(data, combine):
 def trained(method, data=None, solver=SGD, **how):
     """Return the final model of a method: a name, or a name and options."""
     name, options = (method, {}) if isinstance(method, str) else method
-    return final(make(name, solver, **options), data or federation(), **how)
+    return final(
+        make(name, solver, **options),
+        data or federation(),
+        **how,
+    )
 
 
 def distance(a, b):
@@ -86,7 +103,10 @@ def slope_of(objective, w):
 
 def cohort(n, ids=None, lr=1.0, steps=1.0, **probe):
     """Facts of a cohort: the clients' examples (or how many clients of one), and what was probed."""
-    n = torch.as_tensor([1.0] * n if isinstance(n, int) else n, dtype=D)
+    n = torch.as_tensor(
+        [1.0] * n if isinstance(n, int) else n,
+        dtype=D,
+    )
     ids = torch.arange(len(n)) if ids is None else torch.tensor(ids)
     ones = torch.ones_like(n)
 
@@ -170,7 +190,18 @@ class Losses:
         return {k: v for k, v in measured.items() if k in needs}
 
     def losses_of_several(self, data, ids, models):
-        return torch.stack([self.at_broadcast(data, ids, w, {"loss"})["loss"] for w in models], 1)
+        return torch.stack(
+            [
+                self.at_broadcast(
+                    data,
+                    ids,
+                    w,
+                    {"loss"},
+                )["loss"]
+                for w in models
+            ],
+            1,
+        )
 
 
 def rows_of(x, counts):
@@ -190,7 +221,14 @@ def rows_of(x, counts):
 def run_on(oracle, rows, algo, work, rounds, w, counts=None, participation=1.0, **options):
     """Return the snapshots of a run; every example of client k is the k-th row."""
     counts = counts or [1] * len(rows)
-    data = rows_of(np.repeat(np.array(rows), counts, axis=0), counts)
+    data = rows_of(
+        np.repeat(
+            np.array(rows),
+            counts,
+            axis=0,
+        ),
+        counts,
+    )
     engine, start = Engine(oracle, "stacked", 100), torch.tensor(w, dtype=D)
     if "measurements" in options:
         options["measurements"].task, options["measurements"].engine = None, engine
@@ -212,14 +250,31 @@ def run_on(oracle, rows, algo, work, rounds, w, counts=None, participation=1.0, 
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
     """Return the snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
     work = LocalWork(lr=lr, batch_size=None, steps=steps)
-    return run_on(QUADRATIC, rows, algo, work, rounds, w, measurements=Losses(rows))
+    return run_on(
+        QUADRATIC,
+        rows,
+        algo,
+        work,
+        rounds,
+        w,
+        measurements=Losses(rows),
+    )
 
 
 def on_linear_losses(algo, work, rows, counts=None, rounds=1):
     """Return the snapshots of a run from 0 on F = b · w with rows b: every gradient is constant."""
     task = SimpleNamespace(traits=SimpleNamespace(work_values=1))  # the work of an example
     w = [0.0] * len(rows[0])
-    return run_on(LINEAR, rows, algo, work, rounds, w, counts, task=task)
+    return run_on(
+        LINEAR,
+        rows,
+        algo,
+        work,
+        rounds,
+        w,
+        counts,
+        task=task,
+    )
 
 
 def models(run, key="w"):

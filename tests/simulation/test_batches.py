@@ -15,7 +15,12 @@ TWO_EPOCHS = LocalWork(0.1, 10, (2, 2))
 
 def plan_for(data, work, ids=None, seed=0, round=0):
     ids = np.arange(data.num_clients) if ids is None else np.array(ids)
-    tau = work.tau(ids, data.train.counts[ids], seed, round)
+    tau = work.tau(
+        ids,
+        data.train.counts[ids],
+        seed,
+        round,
+    )
     order = np.lexsort((ids, -tau))
     return Plan(ids[order], tau[order], data, work)
 
@@ -42,18 +47,35 @@ def owned(data, k):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    st.lists(
+        st.integers(1, 25),
+        min_size=1,
+        max_size=6,
+    ),
     st.one_of(st.none(), st.integers(1, 12)),
     st.integers(1, 3),
 )
 def test_every_epoch_shows_every_example_once(sizes, batch_size, epochs):
     data = federation(sizes=sizes)
-    seen = steps_of(data, LocalWork(0.1, batch_size, (epochs, epochs)))
+    seen = steps_of(
+        data,
+        LocalWork(
+            0.1,
+            batch_size,
+            (epochs, epochs),
+        ),
+    )
     for k, n in enumerate(sizes):
         size = batch_size or n
         starts = range(0, n, size)
         assert len(seen[k]) == epochs * len(starts)
-        for epoch in np.split(np.array(seen[k], dtype=object), epochs):
+        for epoch in np.split(
+            np.array(
+                seen[k],
+                dtype=object,
+            ),
+            epochs,
+        ):
             # the last short batch is kept
             assert [len(batch) for batch in epoch] == [min(size, n - start) for start in starts]
             assert sorted(np.concatenate(epoch)) == owned(data, k)
@@ -72,7 +94,14 @@ def test_steps_in_place_of_epochs():
 
 def test_full_batches_are_in_stored_order():
     data = federation()
-    seen = steps_of(data, LocalWork(0.1, None, (2, 2)))
+    seen = steps_of(
+        data,
+        LocalWork(
+            0.1,
+            None,
+            (2, 2),
+        ),
+    )
     assert all(seen[k] == [owned(data, k)] * 2 for k in range(len(UNEQUAL)))
 
 
@@ -81,14 +110,28 @@ def test_the_order_depends_on_the_client_alone():
     data = federation()
     everybody = steps_of(data, TWO_EPOCHS, seed=3, round=5)
     for ids in ([4], [1, 4], [0, 2, 4, 6]):
-        part = steps_of(data, TWO_EPOCHS, ids, seed=3, round=5)
+        part = steps_of(
+            data,
+            TWO_EPOCHS,
+            ids,
+            seed=3,
+            round=5,
+        )
         assert part == {k: everybody[k] for k in ids}
 
 
 def test_seed_round_and_epoch_change_the_order():
     data = federation(sizes=(40,))
     seeds_and_rounds = ((0, 0), (1, 0), (0, 1))
-    first, *others = (steps_of(data, TWO_EPOCHS, None, *given)[0] for given in seeds_and_rounds)
+    first, *others = (
+        steps_of(
+            data,
+            TWO_EPOCHS,
+            None,
+            *given,
+        )[0]
+        for given in seeds_and_rounds
+    )
     assert first not in others
     assert first[:4] != first[4:]
 
@@ -98,7 +141,11 @@ def test_orders_are_uniform():
     data = federation(sizes=(3,))
     work = LocalWork(0.1, 1)
     orders = [steps_of(data, work, round=t)[0] for t in range(1200)]
-    counts = np.unique(np.array(orders), axis=0, return_counts=True)[1]
+    counts = np.unique(
+        np.array(orders),
+        axis=0,
+        return_counts=True,
+    )[1]
     assert len(counts) == 6
     assert ((counts - 200) ** 2 / 200).sum() < 20.5
 
@@ -109,7 +156,15 @@ def test_drawn_epochs_are_keyed_by_client_and_round():
     work = LocalWork(0.1, 10, (1, 3))
     tau = work.tau(ids, counts, 0, 0)
     assert set(tau) == {1, 2, 3}
-    assert np.array_equal(tau[50:60], work.tau(ids[50:60], counts[50:60], 0, 0))
+    assert np.array_equal(
+        tau[50:60],
+        work.tau(
+            ids[50:60],
+            counts[50:60],
+            0,
+            0,
+        ),
+    )
     assert not np.array_equal(tau, work.tau(ids, counts, 0, 1))
 
 
@@ -122,7 +177,10 @@ def test_gathering_in_blocks_changes_nothing(monkeypatch):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 80)), max_size=60),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 80)),
+        max_size=60,
+    ),
     st.integers(1, 9),
 )
 def test_chunks_are_those_of_a_loop_over_clients(clients, size):
@@ -135,7 +193,12 @@ def test_chunks_are_those_of_a_loop_over_clients(clients, size):
             groups.append([])
         groups[-1].append(k)
     want = [part for g in groups for part in np.array_split(g, -(-len(g) // size))]
-    parts = chunks(np.arange(len(clients)), tau, widths, size)
+    parts = chunks(
+        np.arange(len(clients)),
+        tau,
+        widths,
+        size,
+    )
     assert [part.tolist() for part in parts] == [part.tolist() for part in want]
 
 
@@ -145,15 +208,36 @@ def test_one_client_with_most_data_pads_nobody():
     work = LocalWork(0.1, None)
     n = data.train.counts
     one = np.ones(51, dtype=int)
-    parts = chunks(np.arange(51), one, work.widths(n), 1000)
-    places = [np.prod(Plan(part, one[part], data, work).shape) for part in parts]
+    parts = chunks(
+        np.arange(51),
+        one,
+        work.widths(n),
+        1000,
+    )
+    places = [
+        np.prod(
+            Plan(
+                part,
+                one[part],
+                data,
+                work,
+            ).shape
+        )
+        for part in parts
+    ]
     assert sum(places) == n.sum()
 
 
 def keys_of(ids, round=0, purpose=Purpose.BATCHES, seed=0):
     """Return the keys of training steps by (client, step)."""
     data = federation(sizes=(12, 30, 21))
-    plan = plan_for(data, LocalWork(0.1, 10, (2, 2), random=True), ids, seed, round)
+    plan = plan_for(
+        data,
+        LocalWork(0.1, 10, (2, 2), random=True),
+        ids,
+        seed,
+        round,
+    )
     keys = {}
     for step, (batch, active) in enumerate(plan.batches(seed, round, purpose)):
         for k, key in zip(plan.ids[:active], batch.key[:active], strict=True):

@@ -20,7 +20,11 @@ def test_the_place_changes_nothing(name, place, tmp_path):
     def run(place):
         allocator = StateAllocator(CPU, place, tmp_path)
         how = {"rounds": 5, "participation": 3, "allocator": allocator}
-        return snapshots(make(name), federation(), **how)[-1]
+        return snapshots(
+            make(name),
+            federation(),
+            **how,
+        )[-1]
 
     ours = run(place)
     device = run("device")
@@ -101,7 +105,11 @@ def test_what_a_checkpoint_has_is_every_bit_of_the_states(place, changed, stored
     assert packed["kept"] is kept
     assert [len(packed[name]) for name in first] == stored
     other = StateAllocator(CPU, place, tmp_path / "y")
-    again = other.unpacked(packed, first | {"w": first["w"] + 1}, 10)
+    again = other.unpacked(
+        packed,
+        first | {"w": first["w"] + 1},
+        10,
+    )
     for name, v in states.items():
         assert again[name].numpy().tobytes() == v.numpy().tobytes()
         assert len(changed) > 5 or torch.equal(other.first[name], first[name])

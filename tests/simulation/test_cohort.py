@@ -31,7 +31,12 @@ ADDED = [
     case
     for case in CASES
     if any(
-        isinstance(s.algorithm.update, Averaging) for s in stages_of(make(case[0], **case[1]), 1, 7)
+        isinstance(s.algorithm.update, Averaging)
+        for s in stages_of(
+            make(case[0], **case[1]),
+            1,
+            7,
+        )
     )
 ]
 
@@ -135,7 +140,17 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
         for number in order:
             part = SimpleNamespace(positions=np.array([number]), rows=slice(number, number + 1))
             sums = {"u": values[number].clone()}
-            trained.add((number, part), PartResult({}, {}, {}, sums, {"u": torch.float64}, 8))
+            trained.add(
+                (number, part),
+                PartResult(
+                    {},
+                    {},
+                    {},
+                    sums,
+                    {"u": torch.float64},
+                    8,
+                ),
+            )
         assert trained.sums["u"].item() == 0
         assert trained.bytes_up == 24
 

@@ -27,7 +27,15 @@ from fedbench.simulation.measurements import ExamplePlan
 
 def agree(algo, data, tolerance=1e-12, **how):
     """Whether compiled code and plain autograd end with the same model."""
-    compiled, plain = (final(algo, data, mode=mode, **how) for mode in ("compiled", "loop"))
+    compiled, plain = (
+        final(
+            algo,
+            data,
+            mode=mode,
+            **how,
+        )
+        for mode in ("compiled", "loop")
+    )
     return close(compiled, plain, tolerance)
 
 
@@ -47,7 +55,13 @@ def test_layers_of_any_size(features, hidden, dtype):
     data = federation(features=features, classes=7, dtype=dtype)
     work = LocalWork(lr=0.1, batch_size=7, epochs=(1, 3))
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    assert agree(make("fedavg"), data, tolerance, task=model_for(data, hidden), work=work)
+    assert agree(
+        make("fedavg"),
+        data,
+        tolerance,
+        task=model_for(data, hidden),
+        work=work,
+    )
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -55,7 +69,11 @@ def test_layers_of_any_size(features, hidden, dtype):
 def test_batches_that_pass_in_several_blocks(solver, batch):
     data = federation(sizes=(150, 64, 65, 3))
     work = LocalWork(lr=0.1, batch_size=batch, epochs=(2, 2))
-    assert agree(make("fedprox", sgd(**SOLVERS[solver]), mu=0.5), data, work=work)
+    assert agree(
+        make("fedprox", sgd(**SOLVERS[solver]), mu=0.5),
+        data,
+        work=work,
+    )
 
 
 @pytest.fixture
@@ -70,19 +88,33 @@ def compiled_library():
 @pytest.mark.parametrize("hidden", [[], [5]], ids=str)
 def test_no_example_depends_on_those_that_pass_with_it(hidden, dtype, compiled_library):
     """Every block of examples and outputs adds in one order with one rounding per term."""
-    data = federation(sizes=(64,), features=300, classes=3, dtype=dtype)
+    data = federation(
+        sizes=(64,),
+        features=300,
+        classes=3,
+        dtype=dtype,
+    )
     task = model_for(data, hidden)
     kernel = DenseKernel(compiled_library, task)
     w = random(task.size).float()
     examples = kernel.examples(data.x, data.y, data)
 
     def losses(starts, counts):
-        return kernel.measure(examples, torch.arange(64), np.array(starts), np.array(counts), w)[0]
+        return kernel.measure(
+            examples,
+            torch.arange(64),
+            np.array(starts),
+            np.array(counts),
+            w,
+        )[0]
 
     (alone,) = losses(range(64), [1] * 64)
     for count in (2, 3, 5, 7, 64):
         (together,) = losses([0], [count])
-        assert together.item() == sum(alone[:count].tolist(), start=0.0)
+        assert together.item() == sum(
+            alone[:count].tolist(),
+            start=0.0,
+        )
 
 
 EXTRAS = {
@@ -112,7 +144,15 @@ def test_a_client_that_diverges_changes_no_other(solver):
     data = federation()
     data.x[data.train.index[data.train.starts[1]]] = math.nan
     algo = make("ditto", sgd(**SOLVERS[solver]))
-    ends = [snapshots(algo, data, mode=mode, rounds=1)[-1] for mode in ("compiled", "loop")]
+    ends = [
+        snapshots(
+            algo,
+            data,
+            mode=mode,
+            rounds=1,
+        )[-1]
+        for mode in ("compiled", "loop")
+    ]
     runs = [last.clients["personal"] for last in ends]
     assert [r.isfinite().all(1).tolist() for r in runs] == [[True, False, *[True] * 5]] * 2
     assert torch.allclose(*runs, rtol=1e-12, atol=1e-12, equal_nan=True)
@@ -124,7 +164,10 @@ def test_gradients_of_batches_that_a_method_has_changed(uneven):
     task = model_for(data, [5])
     weight = random(2, 4).abs()
     if uneven == "padding first":
-        weight = torch.tensor([[0, 0.5, 0.5, 0], [0.25] * 4], dtype=torch.float64)
+        weight = torch.tensor(
+            [[0, 0.5, 0.5, 0], [0.25] * 4],
+            dtype=torch.float64,
+        )
     rows = torch.arange(8).view(2, 4)
     batch = Batch(data.features(rows), data.labels(rows), weight)
     w = random(2, task.size)
@@ -139,7 +182,13 @@ def test_gradients_of_batches_that_a_method_has_changed(uneven):
 def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
     data = federation()
     task = task_for(data)
-    plan = ExamplePlan(task, data, data.train, np.arange(7), engine_of(task, "compiled"))
+    plan = ExamplePlan(
+        task,
+        data,
+        data.train,
+        np.arange(7),
+        engine_of(task, "compiled"),
+    )
     w = random(task.size).float()
     assert torch.equal(plan.sums(w)[0], plan.sums(w.double())[0])
 
@@ -150,28 +199,53 @@ def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
 def test_a_client_without_examples_that_a_sampler_draws_does_nothing(steps, name):
     data = federation(sizes=(5, 0, 8))
     work = LocalWork(lr=0.1, batch_size=4, steps=steps)
-    assert agree(make(name), data, work=work, sampler=lambda *_: np.arange(3))
+    assert agree(
+        make(name),
+        data,
+        work=work,
+        sampler=lambda *_: np.arange(3),
+    )
 
 
 def test_images_stored_as_bytes():
     """Bytes are normalised by channel as the data set does it, bit for bit."""
     plain = federation(features=2 * 3 * 3, shape=(2, 3, 3))
-    pixels = np.random.default_rng(0).integers(0, 256, plain.x.shape, dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(
+        0,
+        256,
+        plain.x.shape,
+        dtype=np.uint8,
+    )
     data = replace(
         plain,
         x=torch.from_numpy(pixels),
         mean=torch.tensor([0.3, 0.6], dtype=torch.float64),
         std=torch.tensor([0.2, 0.4], dtype=torch.float64),
     )
-    converted = replace(plain, x=data.features(torch.arange(len(data.x))))
+    converted = replace(
+        plain,
+        x=data.features(torch.arange(len(data.x))),
+    )
     task = task_for(converted)
-    ours, theirs = (final(make("fedavg"), d, task=task, mode="compiled") for d in (data, converted))
+    ours, theirs = (
+        final(
+            make("fedavg"),
+            d,
+            task=task,
+            mode="compiled",
+        )
+        for d in (data, converted)
+    )
     assert torch.equal(ours, theirs)
     assert agree(make("fedavg"), data, task=task)
 
 
 def test_a_limit_on_steps_ends_within_an_epoch():
-    assert agree(make("scaffold"), federation(), work=LocalWork(lr=0.1, batch_size=4, steps=7))
+    assert agree(
+        make("scaffold"),
+        federation(),
+        work=LocalWork(lr=0.1, batch_size=4, steps=7),
+    )
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
@@ -181,7 +255,11 @@ def test_measurements_are_those_of_plain_passes(own, monkeypatch):
     data = federation(tests=(0, 3, 12, 1, 40, 2, 5))
     task = model_for(data, [6])
     ids = np.array([6, 0, 2, 4])
-    w = random(*([4] if own else []), task.size, seed=3)
+    w = random(
+        *([4] if own else []),
+        task.size,
+        seed=3,
+    )
     engines = engine_of(task, "compiled", workers=2), engine_of(task, "loop")
     for rows in (data.train, data.test):
         plans = [ExamplePlan(task, data, rows, ids, engine) for engine in engines]
@@ -202,7 +280,16 @@ def test_numbers_that_are_not_finite_stay_so(bad):
     w = torch.zeros(task.size, dtype=torch.float64)
     w[-1] = bad  # a bias
     for mode in ("compiled", "loop"):
-        assert torch.isnan(final(make("fedavg"), data, task=task, w=w, mode=mode, rounds=1)).any()
+        assert torch.isnan(
+            final(
+                make("fedavg"),
+                data,
+                task=task,
+                w=w,
+                mode=mode,
+                rounds=1,
+            )
+        ).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -212,7 +299,16 @@ def test_a_probability_that_rounds_to_one_gives_no_gradient(dtype):
     task = task_for(data)
     w = torch.zeros(task.size, dtype=dtype)
     w[-data.classes] = 1000.0
-    assert torch.equal(final(make("fedavg"), data, task=task, w=w, mode="compiled"), w)
+    assert torch.equal(
+        final(
+            make("fedavg"),
+            data,
+            task=task,
+            w=w,
+            mode="compiled",
+        ),
+        w,
+    )
 
 
 def test_little_work_is_done_by_one_thread(compiled_library):
@@ -223,7 +319,13 @@ def test_little_work_is_done_by_one_thread(compiled_library):
 
 def test_workers_and_cohorts_change_no_bit():
     plain, *others = (
-        final(make("fedprox"), federation(), mode="compiled", workers=n, cohort_size=size)
+        final(
+            make("fedprox"),
+            federation(),
+            mode="compiled",
+            workers=n,
+            cohort_size=size,
+        )
         for n, size in ((1, 1000), (2, 1000), (3, 1))
     )
     assert all(torch.equal(other, plain) for other in others)
@@ -254,7 +356,14 @@ def plus_w(msg, local, *_):
     ("step", "known"),
     [
         (Descent(), True),
-        (Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=ProximalTerm(2.0)), True),
+        (
+            Descent(
+                sgd(0.9, True, 0.1, 1.0),
+                lr=0.3,
+                extra=ProximalTerm(2.0),
+            ),
+            True,
+        ),
         (Descent(extra=GradientShift("shift")), True),
         (Descent(extra=ProximalTerm(2.0, "shift"), scale="factor"), True),
         (Descent(chain(sgd(weight_decay=0.1), sgd(0.5))), True),
@@ -274,7 +383,15 @@ def test_only_dense_models_are_expressible():
     images = federation(features=64, shape=(1, 8, 8))
     assert expressible(task_for(images))
     assert expressible(task_for(images, MLP, hidden=[3]))
-    assert not expressible(task_for(images, ConvNet, channels=[2], kernel=3, hidden=4))
+    assert not expressible(
+        task_for(
+            images,
+            ConvNet,
+            channels=[2],
+            kernel=3,
+            hidden=4,
+        )
+    )
 
 
 # ---- the library
@@ -415,7 +532,11 @@ def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, comp
     compiler(compiling(real))
 
     def run():
-        done = subprocess.run([sys.executable, "-c", BUILT], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", BUILT],
+            capture_output=True,
+            text=True,
+        )
         return done.returncode, "compiling" in done.stderr
 
     assert run() == (0, True)

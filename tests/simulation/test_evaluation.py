@@ -13,7 +13,11 @@ from fedbench.simulation.evaluation import (
     weighted_tail,
 )
 
-fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
+fractions = st.lists(
+    st.floats(0, 1),
+    min_size=1,
+    max_size=40,
+).map(np.array)
 
 
 # identity 17
@@ -67,7 +71,14 @@ def test_ties_at_the_edge_of_a_tail_are_shared():
 scores = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
-@given(st.lists(st.tuples(scores, st.integers(1, 50)), min_size=2, max_size=30), st.randoms())
+@given(
+    st.lists(
+        st.tuples(scores, st.integers(1, 50)),
+        min_size=2,
+        max_size=30,
+    ),
+    st.randoms(),
+)
 def test_metrics_do_not_depend_on_the_order_of_the_clients(clients, random):
     shuffled = random.sample(clients, len(clients))
     one, two = (accuracy_metrics(*np.transpose(order)) for order in (clients, shuffled))

@@ -43,21 +43,39 @@ def test_the_cohort_measures_what_the_server_proposes(mode, observers):
     """Uploads that are added up are sums for the proposal too, also where an observer has all of them held."""
     seen = []
     how = {"rounds": 2, "mode": mode, "participation": 4}
-    run = snapshots(trying(halves, seen), DATA, observers=observers, **how)
+    run = snapshots(
+        trying(halves, seen),
+        DATA,
+        observers=observers,
+        **how,
+    )
     plain = snapshots(make("fedavg"), DATA, **how)
-    assert close(run[-1].server["w"], plain[-1].server["w"], 1e-12)
+    assert close(
+        run[-1].server["w"],
+        plain[-1].server["w"],
+        1e-12,
+    )
     for before, after, (uploads, probe) in zip(run[:-1], run[1:], seen, strict=True):
         w = before.server["w"]
         assert uploads["delta"].shape == uploads["trials"][1].shape == (21,)
         assert len(uploads["note"]) == 4
         assert "trial_id" not in probe
         for j, model in enumerate((w, w - uploads["delta"] / 2)):
-            assert close(probe["loss_trials"][:, j], losses_of(model, after.cohort), 1e-10)
+            assert close(
+                probe["loss_trials"][:, j],
+                losses_of(model, after.cohort),
+                1e-10,
+            )
 
 
 def test_a_second_cohort_is_drawn_without_regard_to_the_first():
     seen = []
-    run = snapshots(trying(halves, seen, drawn=True), DATA, rounds=40, participation=2)
+    run = snapshots(
+        trying(halves, seen, drawn=True),
+        DATA,
+        rounds=40,
+        participation=2,
+    )
     cohorts = [s.cohort.tolist() for s in run[1:]]
     drawn = [probe["trial_id"].tolist() for _, probe in seen]
     assert all(len(set(ids)) == 2 for ids in drawn)
@@ -65,7 +83,11 @@ def test_a_second_cohort_is_drawn_without_regard_to_the_first():
     assert 0 < sum(a == b for a, b in zip(cohorts, drawn, strict=True)) < 15
     assert set(sum(drawn, [])) == set(range(7))
     uploads, probe = seen[0]
-    assert close(probe["loss_trials"][:, 1], losses_of(uploads["trials"][1], drawn[0]), 1e-10)
+    assert close(
+        probe["loss_trials"][:, 1],
+        losses_of(uploads["trials"][1], drawn[0]),
+        1e-10,
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,8 +96,18 @@ def test_a_second_cohort_is_drawn_without_regard_to_the_first():
 )
 def test_traffic_of_trials(options, down):
     """Two models, or one vector and two step sizes, to each of four clients; two float64 losses from each."""
-    run = snapshots(trying(halves, [], **options), DATA, rounds=1, participation=4)[-1]
-    plain = snapshots(make("fedavg"), DATA, rounds=1, participation=4)[-1]
+    run = snapshots(
+        trying(halves, [], **options),
+        DATA,
+        rounds=1,
+        participation=4,
+    )[-1]
+    plain = snapshots(
+        make("fedavg"),
+        DATA,
+        rounds=1,
+        participation=4,
+    )[-1]
     assert run.bytes_down - plain.bytes_down == 4 * down
     assert run.bytes_up - plain.bytes_up == 4 * 2 * 8
 
@@ -91,12 +123,30 @@ def test_numbers_for_clients_reach_them_and_the_server(mode):
     def instruct(server, cohort):
         return {"factor": 0.25 * torch.ones_like(cohort.p) * len(cohort.id)}
 
-    algo = Algorithm(start=start, step=solver["step"], instruct=instruct)
+    algo = Algorithm(
+        start=start,
+        step=solver["step"],
+        instruct=instruct,
+    )
     how = {"rounds": 2, "participation": 2}
-    run = snapshots(algo, DATA, mode=mode, **how)[-1]
+    run = snapshots(
+        algo,
+        DATA,
+        mode=mode,
+        **how,
+    )[-1]
     half = LocalWork(lr=0.05, batch_size=10)
-    slow = snapshots(make("fedavg"), DATA, work=half, **how)[-1]
-    assert close(run.server["w"], slow.server["w"], 1e-10)
+    slow = snapshots(
+        make("fedavg"),
+        DATA,
+        work=half,
+        **how,
+    )[-1]
+    assert close(
+        run.server["w"],
+        slow.server["w"],
+        1e-10,
+    )
     assert run.bytes_down - slow.bytes_down == 2 * 2 * 8
     assert run.bytes_up == slow.bytes_up
 

@@ -24,7 +24,11 @@ EVERYONE = np.arange(7)
 @pytest.fixture(params=["stacked", "loop"])
 def engine(request):
     clients = 3 if request.param == "stacked" else 1
-    return Engine(make_oracle(TASK, request.param), request.param, clients)
+    return Engine(
+        make_oracle(TASK, request.param),
+        request.param,
+        clients,
+    )
 
 
 def rows_of(rows: Rows, k):
@@ -40,7 +44,13 @@ def test_losses_and_gradients_are_each_clients_own(engine, monkeypatch, limit, v
     monkeypatch.setattr(measurements, limit, value)
     ids = np.array([4, 1, 0, 6])
     alone = Measurements(TASK, engine).mean_losses(DATA, ids, W)
-    losses, grads = ExamplePlan(TASK, DATA, DATA.train, ids, engine).gradients(W)
+    losses, grads = ExamplePlan(
+        TASK,
+        DATA,
+        DATA.train,
+        ids,
+        engine,
+    ).gradients(W)
     assert losses.dtype == alone.dtype == torch.float64
     for i, k in enumerate(ids):
         v = W.clone().requires_grad_()
@@ -48,7 +58,12 @@ def test_losses_and_gradients_are_each_clients_own(engine, monkeypatch, limit, v
         loss = F.cross_entropy(TASK.predict(v, DATA.x[rows]), DATA.y[rows])
         assert losses[i].item() == pytest.approx(loss.item(), rel=1e-12)
         assert alone[i].item() == pytest.approx(loss.item(), rel=1e-12)
-        assert torch.allclose(grads[i], torch.autograd.grad(loss, v)[0], rtol=0, atol=1e-14)
+        assert torch.allclose(
+            grads[i],
+            torch.autograd.grad(loss, v)[0],
+            rtol=0,
+            atol=1e-14,
+        )
 
 
 def test_evaluation_by_hand(engine):
@@ -73,7 +88,11 @@ def test_evaluation_by_hand(engine):
 
 
 def test_a_central_test_set_is_measured_once_for_all(engine, monkeypatch):
-    shared = replace(DATA, test=Rows.shared(DATA.test.index.numpy(), 7), central=True)
+    shared = replace(
+        DATA,
+        test=Rows.shared(DATA.test.index.numpy(), 7),
+        central=True,
+    )
     seen = []
     flat_sums = ExamplePlan._flat_sums
 
@@ -85,25 +104,46 @@ def test_a_central_test_set_is_measured_once_for_all(engine, monkeypatch):
     record = evaluate(Measurements(TASK, engine), shared, W)
     assert seen == [1, 7]  # test, training
     assert record.test.n.tolist() == [15] * 7
-    plain = evaluate(Measurements(TASK, engine), replace(shared, central=False), W)
+    plain = evaluate(
+        Measurements(TASK, engine),
+        replace(shared, central=False),
+        W,
+    )
     assert record.summary() == plain.summary()
-    own = evaluate(Measurements(TASK, engine), shared, W.expand(7, -1).clone())
+    own = evaluate(
+        Measurements(TASK, engine),
+        shared,
+        W.expand(7, -1).clone(),
+    )
     assert own.test.correct.tolist() == record.test.correct.tolist()
 
 
 def test_ties_go_to_the_first_class(engine):
     """A model of zeros has no opinion: it is right where the label is 0, not everywhere."""
     plan = ExamplePlan(TASK, DATA, DATA.test, EVERYONE, engine)
-    _, hits = plan.sums(torch.zeros_like(W), hits=True)
+    _, hits = plan.sums(
+        torch.zeros_like(W),
+        hits=True,
+    )
     assert hits.sum().item() == (DATA.y[DATA.test.index] == 0).sum().item()
 
 
 def measurements_in_a_loop():
-    return Measurements(TASK, Engine(make_oracle(TASK, "loop"), "loop", 1))
+    return Measurements(
+        TASK,
+        Engine(
+            make_oracle(TASK, "loop"),
+            "loop",
+            1,
+        ),
+    )
 
 
 def test_nobody_with_test_examples():
-    data = federation(sizes=(4, 5), tests=(0, 0))
+    data = federation(
+        sizes=(4, 5),
+        tests=(0, 0),
+    )
     summary = evaluate(measurements_in_a_loop(), data, W).summary()
     assert np.isnan(summary["accuracy_mean"])
     assert np.isnan(summary["test_loss"])
@@ -128,7 +168,15 @@ def test_a_loss_is_measured_once_whoever_asks(passes):
     asked = measurements_in_a_loop()
     record = evaluate(asked, DATA, W)
     losses = (record.train_loss / record.n_train).tolist()
-    assert asked.at_broadcast(DATA, EVERYONE, W, {"loss"})["loss"].tolist() == losses
+    assert (
+        asked.at_broadcast(
+            DATA,
+            EVERYONE,
+            W,
+            {"loss"},
+        )["loss"].tolist()
+        == losses
+    )
     assert asked.mean_losses(DATA, EVERYONE, W).tolist() == losses
     assert passes == [("test", 7), ("train", 7)]
 
@@ -138,7 +186,11 @@ def test_only_the_same_pass_is_shared(passes):
     asked = measurements_in_a_loop()
     relabelled = DATA.relabelled(DATA.y.flip(0))
     asked.mean_losses(DATA, EVERYONE, W)
-    asked.mean_losses(DATA, np.array([1, 4]), W)
+    asked.mean_losses(
+        DATA,
+        np.array([1, 4]),
+        W,
+    )
     asked.mean_losses(DATA, EVERYONE, W.clone())
     asked.mean_losses(relabelled, EVERYONE, W)
     asked.at_broadcast(DATA, EVERYONE, W, {"accuracy"})
@@ -149,7 +201,15 @@ def test_only_the_same_pass_is_shared(passes):
 
 
 def test_no_pass_is_made_for_a_method_that_asks_nothing(passes):
-    assert measurements_in_a_loop().at_broadcast(DATA, EVERYONE, W, frozenset()) == {}
+    assert (
+        measurements_in_a_loop().at_broadcast(
+            DATA,
+            EVERYONE,
+            W,
+            frozenset(),
+        )
+        == {}
+    )
     assert passes == []
 
 

@@ -79,7 +79,12 @@ def run(algo, engine, task=TASK, participation=1.0, rounds=3):
 )
 def test_after_an_allocation_error_the_result_is_the_same(name, mode, workers, participation):
     task = task_for(DATA, MLP, hidden=(5,))
-    plain = run(make(name), engine_of(task, mode, 1000, workers), task, participation)[-1]
+    plain = run(
+        make(name),
+        engine_of(task, mode, 1000, workers),
+        task,
+        participation,
+    )[-1]
     engine = engine_of(task, mode, 1000, workers)
     error = MemoryError("no memory") if mode == "compiled" else RuntimeError(TORCH)
     short = [Short(engine.oracle, error, 2)]
@@ -186,7 +191,11 @@ def test_an_example_that_does_not_fit_is_an_error(monkeypatch):
 
     monkeypatch.setattr(TASK, "predict", fails)
     with pytest.raises(OutOfMemory, match=r"measuring one example does not fit into memory"):
-        Measurements(TASK, engine).mean_losses(DATA, np.arange(9), torch.zeros(TASK.size).double())
+        Measurements(TASK, engine).mean_losses(
+            DATA,
+            np.arange(9),
+            torch.zeros(TASK.size).double(),
+        )
     assert engine.workers == 1
 
 

@@ -125,9 +125,21 @@ def watch(algo, data, rounds, **options):
     """Run a method with the diagnostic; return the snapshots and the moments document."""
     task = task_for(data)
     engine = Engine(make_oracle(task, "loop"), "loop", 1)
-    diagnostic = MomentSimilarity(Watched([Stage(algo, rounds)], task, engine))
+    diagnostic = MomentSimilarity(
+        Watched(
+            [Stage(algo, rounds)],
+            task,
+            engine,
+        )
+    )
     observers = [diagnostic.observer]
-    seen = snapshots(algo, data, rounds=rounds, observers=observers, **options)
+    seen = snapshots(
+        algo,
+        data,
+        rounds=rounds,
+        observers=observers,
+        **options,
+    )
     return seen, diagnostic.document()
 
 
@@ -156,7 +168,12 @@ def test_the_moments_are_the_cohorts_own_and_of_the_last_round(name, monkeypatch
     else:
         options["participation"] = 11
 
-    (first, last), document = watch(algo, data, 1, **options)
+    (first, last), document = watch(
+        algo,
+        data,
+        1,
+        **options,
+    )
     assert document["round"] == 1
     assert document["clients"] == last.cohort[:10].tolist()
     assert len(document["cka"]) == 10

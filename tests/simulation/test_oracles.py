@@ -14,7 +14,11 @@ from fedbench.simulation.oracles import DenseOracle, LoopOracle, VmapOracle, mak
 from fedbench.simulation.task import Task, example_losses
 
 DENSE = (LoopOracle, VmapOracle, DenseOracle)
-CNN = {"channels": [4, 3], "kernel": 5, "hidden": 6}
+CNN = {
+    "channels": [4, 3],
+    "kernel": 5,
+    "hidden": 6,
+}
 MODELS = [
     *((kind, Linear, {}) for kind in DENSE),
     *((kind, MLP, {"hidden": [7]}) for kind in DENSE),
@@ -30,14 +34,23 @@ def batch_of(classes):
     counts = torch.tensor([[6], [1], [4], [5]])
     return Batch(
         torch.randn(4, 6, *SHAPE, generator=gen, dtype=torch.float64),
-        torch.randint(0, classes, (4, 6), generator=gen),
+        torch.randint(
+            0,
+            classes,
+            (4, 6),
+            generator=gen,
+        ),
         (torch.arange(6) < counts).double() / counts,
     )
 
 
 def task_of(model, shape=SHAPE, classes=5, dtype=torch.float64, **options):
     with torch.device("meta"):
-        return Task(model(shape, classes, **options), torch.device("cpu"), dtype)
+        return Task(
+            model(shape, classes, **options),
+            torch.device("cpu"),
+            dtype,
+        )
 
 
 def start_of(task, seed=5):
@@ -60,7 +73,12 @@ def test_agrees_with_a_module_of_its_own(kind, model, options, classes):
         f = F.cross_entropy(net(batch.x[k][real]), batch.y[k][real])
         g = torch.cat([v.flatten() for v in torch.autograd.grad(f, list(net.parameters()))])
         assert loss[k].item() == pytest.approx(f.item(), rel=1e-12)
-        assert torch.allclose(grad[k], g, rtol=0, atol=1e-13)
+        assert torch.allclose(
+            grad[k],
+            g,
+            rtol=0,
+            atol=1e-13,
+        )
 
 
 @pytest.mark.parametrize("kind", DENSE)
@@ -68,7 +86,11 @@ def test_softmax_regression_by_hand(kind):
     """At w = 0 the gradient of one example is (1/K - [class = y]) times its input."""
     task = task_of(Linear, shape=(2,), classes=4)
     x = torch.tensor([3.0, -1.0]).double()
-    batch = Batch(x.view(1, 1, 2), torch.tensor([[2]]), torch.ones(1, 1).double())
+    batch = Batch(
+        x.view(1, 1, 2),
+        torch.tensor([[2]]),
+        torch.ones(1, 1).double(),
+    )
     loss, grad = kind(task).loss_and_grad(torch.zeros(1, task.size).double(), batch)
     assert loss.item() == pytest.approx(np.log(4))
     miss = torch.tensor([0.25, 0.25, -0.75, 0.25]).double()
@@ -77,7 +99,11 @@ def test_softmax_regression_by_hand(kind):
 
 def test_large_logits_do_not_overflow():
     logits = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
-    assert example_losses(logits, torch.tensor([0, 0]), 1).tolist() == [0, 1000]
+    assert example_losses(
+        logits,
+        torch.tensor([0, 0]),
+        1,
+    ).tolist() == [0, 1000]
 
 
 @pytest.mark.parametrize(
@@ -93,13 +119,21 @@ def test_choice_by_mode(model, options, mode, kind):
 
 
 def test_batch_norm_is_refused():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3))
+    net = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(4, 3),
+        nn.BatchNorm1d(3),
+    )
     with pytest.raises(RequestError, match="GroupNorm"):
         Task(net, torch.device("cpu"), torch.float32)
 
 
 def test_initial_model_comes_from_the_generator_alone():
-    task = task_of(MLP, hidden=[7], dtype=torch.float32)
+    task = task_of(
+        MLP,
+        hidden=[7],
+        dtype=torch.float32,
+    )
     torch.manual_seed(0)
     w = start_of(task)
     torch.manual_seed(1)
@@ -120,7 +154,11 @@ def test_precision_does_not_change_the_initial_model():
     ids=["missing", "of another shape", "unknown"],
 )
 def test_parameters_that_do_not_fit_are_refused(wrong):
-    layout = task_of(Linear, shape=(2,), classes=3).layout
+    layout = task_of(
+        Linear,
+        shape=(2,),
+        classes=3,
+    ).layout
     good = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}
     assert layout.flatten(good).shape == (9,)
     given = {k: v for k, v in {**good, **wrong}.items() if v is not None}
@@ -130,13 +168,36 @@ def test_parameters_that_do_not_fit_are_refused(wrong):
 
 def test_conv_net_is_a_plain_stack():
     """Pooling before ReLU is the usual network: convolution, ReLU, pooling."""
-    task = task_of(ConvNet, channels=[4, 3], kernel=3, hidden=6)
+    task = task_of(
+        ConvNet,
+        channels=[4, 3],
+        kernel=3,
+        hidden=6,
+    )
     w = start_of(task)
     p = task.layout.named(w)
     x = batch_of(5).x[0]
     h = x
     for i in range(2):
-        h = F.conv2d(h, p[f"convs.{i}.weight"], p[f"convs.{i}.bias"], padding=1)
+        h = F.conv2d(
+            h,
+            p[f"convs.{i}.weight"],
+            p[f"convs.{i}.bias"],
+            padding=1,
+        )
         h = F.max_pool2d(F.relu(h), 2)
-    h = F.relu(F.linear(h.flatten(1), p["hidden.weight"], p["hidden.bias"]))
-    assert torch.allclose(task.predict(w, x), F.linear(h, p["out.weight"], p["out.bias"]))
+    h = F.relu(
+        F.linear(
+            h.flatten(1),
+            p["hidden.weight"],
+            p["hidden.bias"],
+        )
+    )
+    assert torch.allclose(
+        task.predict(w, x),
+        F.linear(
+            h,
+            p["out.weight"],
+            p["out.bias"],
+        ),
+    )
