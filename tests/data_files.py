@@ -130,7 +130,7 @@ def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
 
 
 def error_while_waiting(thread, capsys):
-    """What a thread that waits for a lock prints to standard error, as soon as it does."""
+    """Start a thread that waits for a lock, and return its message on standard error."""
     thread.start()
     shown = ""
     for _ in range(1000):

@@ -350,7 +350,7 @@ def close(a: Tensor, b: Tensor, relative: float) -> bool:
 
 
 def rejected(message: str) -> Any:
-    """Whether the block raises a ``RequestError`` with this message, a regular expression."""
+    """Expect a ``RequestError`` whose message matches a regular expression."""
     return pytest.raises(RequestError, match=message)
 
 

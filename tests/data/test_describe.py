@@ -1,4 +1,4 @@
-"""What is said and drawn of a data set."""
+"""Facts and pictures of a data set."""
 
 import numpy as np
 import pytest

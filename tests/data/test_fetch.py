@@ -273,12 +273,6 @@ def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path, hash
     assert (tmp_path / "a").exists() == (hash is None)
 
 
-def test_files_without_an_address_are_missing(tmp_path):
-    files = Files("A set", [["a/x", "a/y"]], remedy="ask its authors")
-    with pytest.raises(MissingFiles, match="A set: .* does not contain a/x, a/y; ask its authors"):
-        files.find(tmp_path, download=True)
-
-
 def test_verify_compares_what_is_read(tmp_path):
     put(tmp_path, "a", "b", "c", "folder/d")
     empty = hashlib.sha1(b"").hexdigest()

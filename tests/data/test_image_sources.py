@@ -313,9 +313,7 @@ def test_femnist_refuses_what_leaf_does_not_write(tmp_path, path, users, message
         femnist.load(tmp_path)
 
 
-def test_femnist_names_the_files_of_either_form(tmp_path):
-    with rejected("by_class.zip.*79572b1694a8506f2b722c7be54130c4"):
-        femnist.load(tmp_path, form="nist")
+def test_femnist_of_leaf_needs_files(tmp_path):
     with rejected("contains no .json file.*preprocess.sh"):
         femnist.load(tmp_path, form="leaf")
 

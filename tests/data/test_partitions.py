@@ -232,7 +232,7 @@ def test_a_hopeless_dirichlet_request_ends(clients, alpha, most):
     st.integers(0, 9),
 )
 def test_dirichlet_min_share_takes_the_first_draw_that_will_do(y, clients, alpha, seed):
-    """What floors leave over is dropped."""
+    """The remainder of floors is dropped."""
     owned = dealt(dirichlet_min_share, y, clients, seed, alpha=alpha)
     rows = np.concatenate(owned)
     assert len(rows) == len(np.unique(rows))
