@@ -44,7 +44,9 @@ def compiled():
 
 @pytest.fixture(autouse=True, scope="session")
 def open_streams():
-    """Let absl, which dp-accounting logs with, hold no stream of pytest: Hydra has its handler close what it holds."""
+    """Let absl, which dp-accounting logs with, hold no stream of pytest: Hydra has its handler
+    close what it holds.
+    """
     with suppress(ModuleNotFoundError):
         from absl import logging
 
@@ -53,7 +55,9 @@ def open_streams():
 
 @pytest.fixture(autouse=True, scope="session")
 def no_garbage_of_modules():
-    """Leave the modules and the thousands of collected tests out of later collections of garbage: 0.2 s of each."""
+    """Leave the modules and the thousands of collected tests out of later collections of garbage:
+    0.2 s of each.
+    """
     gc.collect()
     gc.freeze()
 
@@ -97,7 +101,9 @@ _DATA = os.environ.get("FEDBENCH_DATA")  # read before any test takes the variab
 
 @pytest.fixture
 def real_data(request) -> Path:
-    """The directory of the real data sets; a test is skipped where those that its mark ``data`` names are not there."""
+    """The directory of the real data sets; a test is skipped where those that its mark ``data``
+    names are not there.
+    """
     if not _DATA:
         pytest.skip("FEDBENCH_DATA is not set")
     for name in request.node.get_closest_marker("data").args:

@@ -1,4 +1,6 @@
-"""A server on loopback that answers every path with what a test has put there, and notes what was asked."""
+"""A server on loopback that answers every path with what a test has put there, and notes what was
+asked.
+"""
 
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

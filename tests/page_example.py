@@ -1,4 +1,6 @@
-"""Pages of made-up runs: one of one's own runs, and one with a hostile text wherever people or runs can put one."""
+"""Pages of made-up runs: one of one's own runs, and one with a hostile text wherever people or runs
+can put one.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -38,7 +40,9 @@ def own_content(root):
 
 
 def hostile_content(text=HOSTILE):
-    """How many texts a page has, and the page, in which each of them is hostile and has its number at the end."""
+    """How many texts a page has, and the page, in which each of them is hostile and has its number
+    at the end.
+    """
     count = 0
 
     def put():

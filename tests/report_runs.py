@@ -37,7 +37,9 @@ OWN_ROWS = {
 
 
 def fill(root):
-    """Full runs behind Table 4, reduced ones behind Tables 2 and 7 and a figure, one's own, and what went wrong."""
+    """Full runs behind Table 4, reduced ones behind Tables 2 and 7 and a figure, one's own, and
+    what went wrong.
+    """
     for row in ADAM.tables["table4"].rows:
         fake_row(root, ADAM, row, preset={"algo.alpha": 1.0})
     fake(root, MOMENTUM, "fedavg", seeds=(0, 1), cut=CUTS[MOMENTUM])

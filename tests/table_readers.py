@@ -31,7 +31,9 @@ def markdown_tables(text):
 
 
 def latex_tables(text):
-    """(what is last before a tabular, its rows as lists of cells, headings first); else comments, small print."""
+    """(what is last before a tabular, its rows as lists of cells, headings first); else comments,
+    small print.
+    """
     tables, before, spec, rows = [], "", None, []
     for line in text.splitlines():
         if begun := re.fullmatch(r"\\begin{tabular}{([lr]+)}", line):

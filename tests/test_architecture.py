@@ -1,4 +1,6 @@
-"""The packages: which may import from which, and that nothing but a method's own file knows it by name."""
+"""The packages: which may import from which, and that nothing but a method's own file knows it by
+name.
+"""
 
 import ast
 import re
@@ -99,7 +101,9 @@ def test_the_decision_on_packages_has_the_map():
 
 
 def test_inside_the_packages():
-    """What is shared by methods knows no method; the lowest module of a package knows nothing of the others."""
+    """What is shared by methods knows no method; the lowest module of a package knows nothing of
+    the others.
+    """
     for path in FILES:
         if path.parent.name == "algorithms":
             assert all(m.startswith(("core.", "algorithms.shared.")) for m in imports(path)), path

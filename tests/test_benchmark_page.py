@@ -1,4 +1,6 @@
-"""The fairness benchmark: searches, leads, ranks and fronts by hand, a reason for what is missing, the same bytes."""
+"""The fairness benchmark: searches, leads, ranks and fronts by hand, a reason for what is missing,
+the same bytes.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""Runs that are killed or have no space end cleanly, and end with the bytes of one left alone; damage is found."""
+"""Runs that are killed or have no space end cleanly, and end with the bytes of one left alone;
+damage is found.
+"""
 
 import itertools
 import json

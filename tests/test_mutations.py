@@ -1,4 +1,4 @@
-"""Whatever happens to a file on disk, no other number is shown: figures are right, or there is a clear error.
+"""Whatever happens to a file on disk: numbers are right, or there is a clear error.
 
 Files of finished runs and of prepared data are changed at random, and what reads them is asked.
 FEDBENCH_MUTATIONS is the number of changes for each reader.
@@ -69,7 +69,7 @@ def call(*args):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Finished runs of two methods with two seeds each, and the data that were prepared for them."""
+    """Finished runs of two methods with two seeds each, and their prepared data."""
     root = tmp_path_factory.mktemp("whole")
     rng = np.random.default_rng(0)
     users = {}

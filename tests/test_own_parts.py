@@ -1,4 +1,6 @@
-"""examples/own_parts: a method, a model, a data set, a partition and metrics, and what is refused of one's own."""
+"""examples/own_parts: a method, a model, a data set, a partition and metrics, and what is refused
+of one's own.
+"""
 
 import json
 import re
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+import yaml
 from command_line import interrupted, run_dir
 from safetensors.torch import load_file
 from tools import ROOT, federation, final, task_for
@@ -56,7 +59,9 @@ def test_dynreg_is_feddyn():
 
 
 def test_dynreg_resumes_with_its_states(fed, tmp_path):
-    """A run of four rounds is one of two that goes on: the state of clients and server is in the checkpoint."""
+    """A run of four rounds is one of two that goes on: the state of clients and server is in the
+    checkpoint.
+    """
     keys = [*FLAGS, "algo=dynreg", "data.clients=8", "rounds=4"]
     with pytest.MonkeyPatch.context() as patch:
         interrupted(fed, patch, 3, *keys)
@@ -114,7 +119,7 @@ def test_metrics_by_hand():
 
 
 def test_metrics_change_nothing_else(fed, tmp_path):
-    """The numbers are the same, in a directory of their own; the configuration is as it always was."""
+    """The numbers are the same, in a directory of their own, and so is the configuration."""
     few = ["data.clients=8", "rounds=2"]
 
     def run(*args):
@@ -172,13 +177,13 @@ def no_model(input_shape, classes):
 def source(wrong=""):
     y = np.arange(20) % 2
     changed = {
-        "labels": {"y": y + 1}, "lengths": {"x": np.ones((19, 3))}, "words": {"x": np.array(["a"] * 20)},
-        "owner": {"owner": np.arange(20) // 4}, "list": {"y": y.tolist()}, "held_out": {"held_out": y},
-
+        "labels": {"y": y + 1}, "lengths": {"x": np.ones((19, 3))},
+        "words": {"x": np.array(["a"] * 20)}, "owner": {"owner": np.arange(20) // 4},
+        "list": {"y": y.tolist()}, "held_out": {"held_out": y},
     }
     if wrong == "dictionary":
         return {}
-    made = {"x": np.ones((20, 3)), "y": y, "classes": 2, "owner": np.arange(20) // 5, "names": tuple("abcd")}
+    made = dict(x=np.ones((20, 3)), y=y, classes=2, owner=np.arange(20) // 5, names=tuple("abcd"))
     return Examples(**made | changed.get(wrong, {}))
 
 def plain():
@@ -205,41 +210,7 @@ def odd(accuracy, power):
     return 0.0
 """
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
-REFUSED = [
-    (f"{MODEL} +model.wrong=buffers", r"Model has buffers \(norm\.running_mean, .*use GroupNorm instead of BatchNorm"),
-    (f"{MODEL} +model.wrong=frozen", r"Model has frozen parameters \(layer\.weight, layer\.bias\), and no part of a "
-     r"model can be fixed here: every parameter is trained and sent; remove requires_grad_\(False\)"),
-    (f"{MODEL} +model.wrong=shape", r"returned \[2\] float32 for examples \[2, 60\]; expected logits \[2, 10\], "),
-    (f"{MODEL} +model.wrong=error", r"Model\.forward \S+ line 14\) raised RuntimeError in \S*wrong\.py, line 18: mat1"),
-    (f"{MODEL} +model.wrong=infinite", r"returned a tensor \[2, 10\] float32 with values that are not finite"),
-    (f"{MODEL} +model.wrong=flow engine.mode=stacked", r"model, vectorised over clients \(engine\.mode="
-     r"loop takes one client after another\): .* raised RuntimeError in \S*wrong\.py, line 21: vmap: "),
-    ("model._target_=wrong.no_model", r"model: no_model \(\S*wrong\.py, line 25\) made NoneType; expected a torch\.nn"),
-    (f"{SOURCE} data.source.wrong=dictionary", r"data\.source: source \(\S+, line 28\) returned an empty dict; "),
-    (f"{SOURCE} data.source.wrong=labels", r"returned y \[20\] int64, 1 to 2; expected a NumPy array of integers"),
-    (f"{SOURCE} data.source.wrong=lengths", r"returned x \[19, 3\] float64; expected .* one entry per label, 20"),
-    (f"{SOURCE} data.source.wrong=words", r"returned x \[20\] <U1; expected a NumPy array of finite numbers"),
-    (f"{SOURCE} data.source.wrong=list", r"returned y list; expected a NumPy array"),
-    (f"{SOURCE} data.source.wrong=owner", r"returned owner \[20\] int64, 0 to 4; expected .* indices into names"),
-    (f"{SOURCE} data.source.wrong=held_out", r"returned held_out \[20\] int64, 0 to 1; expected \[20\] bool"),
-    (f"{RULE} data.partition.wrong=none", r"data\.partition: partition \(\S+, line 43\) returned None; expected"),
-    (f"{RULE} data.partition.wrong=few", r"partition \(\S+, line 43\) must have examples of 4 clients"),
-    (f"{RULE} data.partition.wrong=twice", r"example 5 is listed twice; every ex"),
-    (f"{RULE} data.partition.wrong=float", r"the examples of 0 must be integers, one per example, got float64 \[5\]"),
-    (f"{RULE} data/partition=given", r"given \(\S+, line 48\) returned list; a rule that takes held_out must return"),
-    ("+metrics.m._target_=wrong.curve", r"metrics\.m: curve \(\S+, line 51\) returned \[8\] float64; expected one "
-     r"finite number from accuracy \[8\]"),
-    ("+metrics.m._target_=wrong.undefined", r"metrics\.m: undefined \(\S+, line 54\) returned nan; expected one"),
-    ("+metrics.m._target_=wrong.raising", r"metrics\.m: raising \S+ line 57\) raised IndexError in \S+wrong\.py,"),
-    ("+metrics.m._target_=wrong.odd", r"odd \(\S+, line 60\): missing a required argument: 'power'"),
-    ("+metrics.m._target_=wrong.curve +metrics.m.base=2", r"curve .*: got an unexpected keyword argument 'base'"),
-    ("+metrics.clients._target_=wrong.curve", "metrics.clients: .* is not that of a column of every run"),
-    ("+metrics.A._target_=wrong.curve", "metrics.A: a name consists of lower-case letters, digits and _"),
-    ("+metrics.m=3", r"metrics\.m must be a section with keys, got 3"),
-    ("+metrics.m._target_=wrong.nothing", "wrong has no function nothing"),
-]  # fmt: skip
-
-
+REFUSED = yaml.safe_load((ROOT / "tests" / "refused_parts.yaml").read_text())
 LINEAR = "defaults:\n  - /model@_global_.model: linear\n"
 FILES = {
     "wrong.py": WRONG,
@@ -259,8 +230,9 @@ def wrong(tmp_path):
     return ["--config-dir", str(folder)]
 
 
-@pytest.mark.parametrize(("keys", "message"), REFUSED, ids=[keys for keys, _ in REFUSED])
-def test_what_does_not_fit_is_named(fed, wrong, keys, message):
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["keys"])
+def test_what_does_not_fit_is_named(fed, wrong, case):
+    keys = case["keys"]
     few = [] if keys.startswith("data=") else ["data.clients=8"]
     status, out, err = fed(
         *wrong,
@@ -271,7 +243,7 @@ def test_what_does_not_fit_is_named(fed, wrong, keys, message):
     assert status == 2, (out, err)
     # before that, unless a metric is wrong
     assert err.rpartition("evaluating the initial model\n")[2].count("\n") == 1
-    assert re.search(message, err), err
+    assert re.search(case["message"], err), err
 
 
 def test_what_fits_runs(fed, wrong):

@@ -59,7 +59,9 @@ def work(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(wheel, work):
-    """Run the command of a new environment that knows the wheel and its dependencies, and not the repository."""
+    """Run the command of a new environment that knows the wheel and its dependencies, and not the
+    repository.
+    """
     place = wheel.parent / "venv"
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"

@@ -120,7 +120,9 @@ def everyone(case: tuple[str, dict[str, Any]]) -> bool:
 
 
 def share(case: tuple[str, dict[str, Any]]) -> float:
-    """The participation that a method is tested with: of a part of the clients, where it does not need all."""
+    """The participation that a method is tested with: of a part of the clients, where it does not
+    need all.
+    """
     return 1.0 if everyone(case) else 0.6
 
 
@@ -133,7 +135,7 @@ Method = Algorithm | Callable[..., list[Stage]]
 
 
 def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
-    """A method with a local solver; one of several stages still asks for ``rounds`` and ``clients``.
+    """A method with a local solver; one of several stages still asks for rounds and clients.
 
     Raises:
         RequestError: If an option is not what its annotation declares.
@@ -170,7 +172,7 @@ def federation(
     dtype: torch.dtype = torch.float64,
     shape: Sequence[int] | None = None,
 ) -> FederatedDataset:
-    """Clients with Gaussian inputs around their own centers, labelled by their own linear models."""
+    """Clients with Gaussian inputs around their own centers and their own linear labels."""
     rng = np.random.default_rng(seed)
     tests = [3] * len(sizes) if tests is None else tests
     xs = []
@@ -217,7 +219,9 @@ def simulated(
     measurements: Measurements | None = None,
     **options: Any,
 ) -> Iterator[Snapshot]:
-    """Simulate with client states on the device and measurements of the engine's own, if nothing else is given."""
+    """Simulate with client states on the device and measurements of the engine's own, if nothing
+    else is given.
+    """
     measurements = measurements or Measurements(task, engine)
     allocator = allocator or StateAllocator(w.device, "device")
     return simulate(
@@ -287,7 +291,7 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
     if library is None:
         pytest.skip(kernels().source)
     kernel = DenseKernel(library, task)
-    kernel.threads = lambda examples, workers: workers  # type: ignore[method-assign]  # however little there is to do
+    kernel.threads = lambda examples, workers: workers  # type: ignore[method-assign]
     return Engine(kernel, mode, cohort_size, workers, kernel)
 
 
@@ -355,7 +359,9 @@ def rejected(message: str) -> Any:
 
 
 def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
-    """The resolved configuration that overrides make, with its presets, and the choices of its groups."""
+    """The resolved configuration that overrides make, with its presets, and the choices of its
+    groups.
+    """
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}

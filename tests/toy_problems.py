@@ -102,7 +102,7 @@ def slope_of(objective, w):
 
 
 def cohort(n, ids=None, lr=1.0, steps=1.0, **probe):
-    """Facts of a cohort: the clients' examples (or how many clients of one), and what was probed."""
+    """Facts of a cohort: its examples (or a number of clients of one), and its probes."""
     n = torch.as_tensor(
         [1.0] * n if isinstance(n, int) else n,
         dtype=D,
@@ -133,7 +133,7 @@ def updated(algo, uploads, info, server=None):
 
 
 def moved(algo, updates, n=None, rounds=1, **probe):
-    """Return the vector that a server subtracts in the last of some rounds with the same updates."""
+    """Return the vector that a server subtracts in the last of rounds with the same updates."""
     info = cohort(n or len(updates), **probe)
     after = updated(algo, updates, info)
     before = {"w": torch.zeros_like(after["w"])}
@@ -147,7 +147,9 @@ def moved(algo, updates, n=None, rounds=1, **probe):
 
 
 class LinearLosses(Oracle):
-    """F(w; batch) = w · (mean of the batch's inputs): clients with equal inputs have a constant gradient."""
+    """F(w; batch) = w · (mean of the batch's inputs): clients with equal inputs have a constant
+    gradient.
+    """
 
     def grad(self, w, batch: Batch):
         return (batch.x * batch.weight.unsqueeze(2)).sum(1)

@@ -47,7 +47,7 @@ def test_every_client_descends_in_proportion(updates, gamma):
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
-    """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: at the largest step, 2 min f^γ / L, no loss rises.
+    """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: no loss rises at the step 2 min f^γ / L.
 
     At 5 min f^γ / min h that of the client with the smallest loss does: by hand, a loss falls up to
     2 f^γ / h_k.

@@ -53,7 +53,7 @@ def test_one_full_batch_step_is_adam(alpha):
 
 
 def test_the_length_over_all_data_is_not_minibatch_adam():
-    """One client, one step on 4 of 40 examples: Adam's first step is η sign(g); here it is χ η sign(g), and χ is not 1.
+    """One client, one step on 4 of 40 examples: χ η sign(g), with χ not 1; Adam's is η sign(g).
 
     Algorithm 2 as printed takes ||∇F_k|| over all 40: U = g ||∇F|| / ||g|| and χ = ln(||g|| /
     ||∇F||) + 1, which is 1 only if both gradients are equally long. The moments decay with β^χ.
@@ -87,7 +87,9 @@ def uploads_of(algo, updates, gradients):
 
 
 def test_a_client_that_did_not_move_or_has_no_gradient_uploads_zeros():
-    """U = 0 and χ = 1 for each of the three; the fourth has r = 2/0.5 = 4, U = Δ/4 and χ = ln(4/0.1) + 1."""
+    """U = 0 and χ = 1 for each of the three; the fourth has r = 2/0.5 = 4, U = Δ/4 and χ =
+    ln(4/0.1) + 1.
+    """
     uploads = uploads_of(
         make("adafedadam"),
         updates=[[0.0, 0], [3, 4], [0, 0], [0, 2]],

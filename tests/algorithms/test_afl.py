@@ -43,7 +43,9 @@ def test_the_average_is_of_the_models_after_each_round():
 
 
 def test_partial_participation_touches_the_cohort_before_the_projection():
-    """N = 4, cohort {1, 3}, λ = ¼ each: weights ½, ½; λ + γ F = (¼, ¼ + .1, ¼, ¼ + .3), by hand 0.1 less after Π."""
+    """N = 4, cohort {1, 3}, λ = ¼ each: weights ½, ½; λ + γ F = (¼, ¼ + .1, ¼, ¼ + .3), by hand 0.1
+    less after Π.
+    """
     algo = make("afl", lr_lambda=0.1, partial=True)
     server = algo.server_init(torch.zeros(2).double(), 4)
     info = cohort(2, ids=[1, 3], loss=[1.0, 3.0])

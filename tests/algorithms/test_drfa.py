@@ -30,7 +30,9 @@ TWO = [[1.0, 0.0], [1.0, 4.0]]  # F = w²/2 and (w-4)²/2
 
 
 def test_losses_at_the_end_are_measured_in_the_next_round():
-    """The adopted form needs no second exchange: its λ of round t+1 is that of an explicit snapshot after round t."""
+    """The adopted form needs no second exchange: its λ of round t+1 is that of an explicit snapshot
+    after round t.
+    """
     late, at_once = (
         on_quadratics(
             make("drfa", gamma=0.05, decay=0.9, **options),
@@ -68,7 +70,9 @@ def test_losses_at_the_start_make_it_afl(steps):
 
 
 def test_one_step_is_drawn_for_all():
-    """Over many rounds every step from 1 to the largest occurs, the same for all clients, and independent of order."""
+    """Over many rounds every step from 1 to the largest occurs, the same for all clients, and
+    independent of order.
+    """
     algo = make("drfa", snapshot="random")
     seen = set()
     for t in range(60):
@@ -83,7 +87,9 @@ def test_one_step_is_drawn_for_all():
 
 
 def test_with_partial_participation_losses_count_n_over_c_fold():
-    """Four clients, of whom 1 and 3 measure: λ + γ τ̄ (4/2) F there, and Π; the weights are λ_k/Σλ of the cohort."""
+    """Four clients, of whom 1 and 3 measure: λ + γ τ̄ (4/2) F there, and Π; the weights are λ_k/Σλ
+    of the cohort.
+    """
     algo = make("drfa", gamma=0.01, snapshot="start")
     server = {
         **algo.server_init(torch.zeros(2).double(), 4),

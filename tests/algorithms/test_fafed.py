@@ -55,7 +55,9 @@ def walk(algo, rate):
     ],
 )
 def test_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, beta):
-    """Round t adds η / (3 √(1-β^t)), which is above 0 for every η and β: the optimum at 0 is left for good."""
+    """Round t adds η / (3 √(1-β^t)), which is above 0 for every η and β: the optimum at 0 is left
+    for good.
+    """
     steps = np.diff(walk(make("naive_adaptive", beta=beta), rate))
     want = [rate / (3 * np.sqrt(1 - beta**t)) for t in range(1, 21)]
     assert steps == pytest.approx(want, rel=1e-6)

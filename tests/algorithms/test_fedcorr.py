@@ -126,7 +126,9 @@ def short_batch():
 
 
 def test_mixup_is_cross_entropy_with_mixed_labels():
-    """Loss and gradient of Σ weight · CE(x̃, λ onehot(y) + (1-λ) onehot(y[π])), by autograd on what was drawn."""
+    """Loss and gradient of Σ weight · CE(x̃, λ onehot(y) + (1-λ) onehot(y[π])), by autograd on what
+    was drawn.
+    """
     task = task_for(federation(features=4))
     batch = short_batch()
     oracle = MixupOracle(make_oracle(task, "stacked"), KEYS)
@@ -173,7 +175,9 @@ def test_mixup_pairs_real_examples_and_draws_anew_in_every_step():
 
 
 def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
-    """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0 and two batches an epoch."""
+    """β μ (w - w^t)/||w - w^t||, not squared: by hand with a gradient of 0 and two batches an
+    epoch.
+    """
     descent = Descent(SGD, pulled_gradient(5.0))
     flat = SimpleNamespace(grad=lambda w, batch: torch.zeros_like(w))
     info = replace(
@@ -222,7 +226,9 @@ def test_the_pull_is_of_the_norm_and_spares_the_first_batch_of_an_epoch():
     ],
 )
 def test_correction_takes_confident_examples_of_the_largest_losses(ratio, labels):
-    """Level ½ of 4 examples: the ratio's share of the two largest losses; then every confident example."""
+    """Level ½ of 4 examples: the ratio's share of the two largest losses; then every confident
+    example.
+    """
     data = federation(sizes=(4, 4), features=2, classes=3)
     rows = data.train.split()[1]
     data.x[rows] = vector(
@@ -256,7 +262,9 @@ def test_correction_takes_confident_examples_of_the_largest_losses(ratio, labels
 
 
 class ByDefinition:
-    """FedCorr without mixup, full batches (so that the pull never acts), one local step, in NumPy and scikit-learn."""
+    """FedCorr without mixup, full batches (so that the pull never acts), one local step, in NumPy
+    and scikit-learn.
+    """
 
     def __init__(self, data, w, lr=0.3, sure=0.5, ratio=0.5):
         self.owned, self.counts = data.train.split(), data.train.counts

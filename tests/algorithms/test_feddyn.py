@@ -85,7 +85,7 @@ def test_finds_the_optimum_where_fedavg_does_not(weights, participation, rounds)
 
 
 def test_by_size_alpha_is_scaled_and_the_mean_is_uniform():
-    """α_k = α/(N p_k): equal sizes are the uniform form; the mean of the cohort is the plain one."""
+    """α_k = α/(N p_k): equal sizes are the uniform form; the cohort's mean is plain."""
     equal = federation(sizes=(9, 9, 9))
     by_size, uniform = (
         trained(

@@ -17,7 +17,9 @@ from fedbench.core.errors import RequestError
 
 
 def weights(accuracies, counts, **options):
-    """Return ω, by which FedFa's server moves on unit updates where it takes no step along the momentum."""
+    """Return ω, by which FedFa's server moves on unit updates where it takes no step along the
+    momentum.
+    """
     uploads = {
         "delta": torch.eye(len(counts), dtype=D),
         "count": vector(*counts).unsqueeze(1),
@@ -34,7 +36,9 @@ def test_equal_clients_weigh_the_same():
 
 
 def test_weights_by_hand():
-    """Accuracies ½, ¼, ¼: a in bits 1, 2, 2 -> A = .2, .4, .4. Counts 2, 1, 1: 1-φ = ½, ¾, ¾ -> B ∝ 1, log2(4/3)."""
+    """Accuracies ½, ¼, ¼: a in bits 1, 2, 2 -> A = .2, .4, .4. Counts 2, 1, 1: 1-φ = ½, ¾, ¾ -> B ∝
+    1, log2(4/3).
+    """
     accuracies, counts = [0.5, 0.25, 0.25], [2.0, 1.0, 1.0]
     a = np.array([0.2, 0.4, 0.4])
     b = np.array([1, np.log2(4 / 3), np.log2(4 / 3)])

@@ -89,7 +89,10 @@ def test_opposite_or_still_clients_leave_the_model(updates):
 
 
 def test_guidance_is_forced_if_some_losses_rose():
-    """Losses (1, 1), then (.8, 1.2): client 1 rose above its first loss. With both risen, or none, it is not forced."""
+    """Losses (1, 1), then (.8, 1.2): client 1 rose above its first loss.
+
+    With both risen, or none, it is not forced.
+    """
     algo = make("fedmdfg", theta=90.0)
     g = torch.tensor([[1.0, 0.2], [0.2, 1.0]], dtype=D)
     first = updated(algo, g, cohort(2, loss=[1.0, 1.0]))
@@ -128,7 +131,9 @@ def test_expected_losses_are_means_of_those_that_did_not_rise():
 
 @pytest.mark.parametrize("clients", [2, 3])
 def test_vectors_of_absent_clients_are_kept_for_one_round(clients):
-    """Client 1 was in the first round, with (0, 1); in the second the others are held to it, in the third no longer."""
+    """Client 1 was in the first round, with (0, 1); in the second the others are held to it, in the
+    third no longer.
+    """
     algo = make("fedmdfg", theta=90.0)
     server = algo.server_init(vector(0.0, 0.0), clients)
     others = list(range(0, clients, 2))
@@ -172,7 +177,9 @@ def test_step_sizes_by_hand(halvings, ratio, changed, sizes):
     ],
 )
 def test_the_chosen_step_by_hand(trials, guided, best):
-    """Losses (2, 1) before; every loss has to fall by 0.1, and become more even where the step is guided."""
+    """Losses (2, 1) before; every loss has to fall by 0.1, and become more even where the step is
+    guided.
+    """
     least = torch.full((2, 3), 0.1, dtype=D)
     losses = vector(*trials).T
     assert int(chosen(vector(2.0, 1.0), losses, least, torch.tensor(guided))) == best

@@ -57,7 +57,9 @@ def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(sol
 
 
 def test_the_step_has_the_length_tau_eff():
-    """By hand: sizes 10 and 30 with batch 10 take 1 and 3 steps; τ_eff = (10·1 + 30·3)/40 = 2.5; step 2.5 η Σ p g."""
+    """By hand: sizes 10 and 30 with batch 10 take 1 and 3 steps; τ_eff = (10·1 + 30·3)/40 = 2.5;
+    step 2.5 η Σ p g.
+    """
     last = on_linear_losses(
         make("fednova"),
         WORK,

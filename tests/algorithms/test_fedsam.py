@@ -95,7 +95,7 @@ def test_methods_with_an_ascent_leave_those_without_in_proportion_to_rho(name, p
 
 
 def test_both_gradients_are_of_one_batch():
-    """The second is taken after a step of length ρ up the first; a client without a gradient stays."""
+    """The second is taken ρ up the first; a client without a gradient stays."""
     calls = []
 
     class Watched:

@@ -69,7 +69,9 @@ def test_one_full_batch_step_descends_the_objective():
 
 
 def test_losses_of_the_last_participation_are_ranked():
-    """Clients 0 and 2 have been seen with losses 5 and 1; client 1 has not, and is level with both: r = (1, 0, -1)."""
+    """Clients 0 and 2 have been seen with losses 5 and 1; client 1 has not, and is level with both:
+    r = (1, 0, -1).
+    """
     algo = make("gifair", rank_at="last", weights="uniform")
     server = algo.server_init(torch.zeros(3).double(), 3)
     info = cohort(2, ids=[0, 2], loss=[5.0, 1.0])

@@ -1,4 +1,6 @@
-"""Projections and quadratic programs against independent solutions and their conditions of optimality."""
+"""Projections and quadratic programs against independent solutions and their conditions of
+optimality.
+"""
 
 import numpy as np
 import pytest
@@ -61,7 +63,9 @@ def combination(k, low, high):
 
 
 def residual(k, x, low, high):
-    """Return by how much the conditions of optimality fail: no weight can move from a higher to a lower slope."""
+    """Return by how much the conditions of optimality fail: no weight can move from a higher to a
+    lower slope.
+    """
     slope = k @ x
     can_fall = slope[x > low + 1e-10]
     can_rise = slope[x < high - 1e-10]
@@ -104,7 +108,9 @@ def test_the_shortest_combination_is_optimal(seed):
 @pytest.mark.parametrize("noise", [1.0, 0.03, 0.003])
 @pytest.mark.parametrize("seed", range(4))
 def test_shortest_in_the_hull_of_nearly_equal_vectors(seed, noise):
-    """The shortest point is that of non-negative least squares, to 1e-9 also where clients hardly differ."""
+    """The shortest point is that of non-negative least squares, to 1e-9 also where clients hardly
+    differ.
+    """
     rng = np.random.default_rng(seed)
     g = rng.normal(size=40) + noise * rng.normal(size=(10, 40))
     k = g @ g.T
@@ -123,7 +129,9 @@ def test_shortest_in_the_hull_of_nearly_equal_vectors(seed, noise):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_more_vectors_than_dimensions_around_the_origin(seed):
-    """The shortest point has many combinations; for seeds 0 and 2 the solver's own start leads into a cycle."""
+    """The shortest point has many combinations; for seeds 0 and 2 the solver's own start leads into
+    a cycle.
+    """
     rng = np.random.default_rng(seed)
     g = rng.normal(size=15) + 3 * rng.normal(size=(101, 15))
     g /= np.linalg.norm(g, axis=1, keepdims=True)

@@ -39,7 +39,9 @@ def test_cohorts_drawn_by_size_prefer_large_clients():
     ["adafed", "fedheal", "fedfv", "fedmdfg", "fedexp", "gifair", "fedcm"],
 )
 def test_an_update_that_is_not_finite_reaches_the_model(name, value):
-    """A run whose server left such a client out would stand still or go on, and not count as diverged."""
+    """A run whose server left such a client out would stand still or go on, and not count as
+    diverged.
+    """
     algo = make(name)
     ends = torch.ones(3, 2, dtype=D).tril()
     ends[1, 0] = value

@@ -34,7 +34,9 @@ def test_with_one_step_it_is_fedavg():
 
 
 def test_finds_the_optimum_where_fedavg_does_not():
-    """F_1 = ½ w², F_2 = 5 (w - 1)²: the optimum of the mean is 10/11; FedAvg with five steps stops elsewhere."""
+    """F_1 = ½ w², F_2 = 5 (w - 1)²: the optimum of the mean is 10/11; FedAvg with five steps stops
+    elsewhere.
+    """
     rows = [[1.0, 0.0], [10.0, 1.0]]
     work = LocalWork(lr=0.05, batch_size=None, steps=5)
     ours, plain = (
@@ -69,7 +71,9 @@ def test_c_is_the_mean_of_all_control_variates(option):
 
 
 def test_the_control_variate_is_a_gradient_whatever_the_rate():
-    """With one step of a full batch c_k is ∇F_k(w), since Δ_k is divided by the rate that it was made with."""
+    """With one step of a full batch c_k is ∇F_k(w), since Δ_k is divided by the rate that it was
+    made with.
+    """
     work = LocalWork(lr=0.4, batch_size=None, schedule=Schedule("decay", decay_factor=0.5))
     run = run_on(
         QUADRATIC,

@@ -82,7 +82,7 @@ def test_every_epoch_shows_every_example_once(sizes, batch_size, epochs):
 
 
 def test_steps_in_place_of_epochs():
-    """Five steps of 10 of 23 examples: an epoch of three, and one that is cut off without repeats."""
+    """Five steps of 10 of 23 examples: an epoch of three, and two without repeats."""
     data = federation()
     seen = steps_of(data, LocalWork(0.1, 10, steps=5))
     assert [len(seen[k]) for k in range(7)] == [5] * 7
@@ -106,7 +106,7 @@ def test_full_batches_are_in_stored_order():
 
 
 def test_the_order_depends_on_the_client_alone():
-    """A pure function of (seed, round, client, epoch): alone, in a chunk, or in the whole cohort."""
+    """A pure function of (seed, round, client, epoch), whoever else takes part."""
     data = federation()
     everybody = steps_of(data, TWO_EPOCHS, seed=3, round=5)
     for ids in ([4], [1, 4], [0, 2, 4, 6]):
@@ -184,7 +184,7 @@ def test_gathering_in_blocks_changes_nothing(monkeypatch):
     st.integers(1, 9),
 )
 def test_chunks_are_those_of_a_loop_over_clients(clients, size):
-    """A chunk ends where a batch would exceed its smallest by more than a quarter plus 8 examples."""
+    """A batch exceeds the smallest of its chunk by at most a quarter plus 8 examples."""
     tau, widths = np.array(clients, dtype=np.int64).reshape(-1, 2).T
     groups = []
     for k in sorted(range(len(clients)), key=lambda k: (-tau[k], -widths[k], k)):

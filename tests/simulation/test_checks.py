@@ -1,4 +1,6 @@
-"""The first result of each function of a method is checked: the message names the function, what came and what fits."""
+"""The first result of each function of a method is checked: the message names the function, what
+came and what fits.
+"""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""The round of a cohort: uploads that are added up as clients finish, and client states written in place."""
+"""The round of a cohort: uploads that are added up as clients finish, and client states written in
+place.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -52,7 +54,9 @@ def part_by_part(monkeypatch):
 
 
 def test_a_weighted_sum_by_hand():
-    """Σ ω_k u_k = 0.5 (1, 2) + 2 (3, -1); the step sees it under the name of the upload, and the others as they are."""
+    """Σ ω_k u_k = 0.5 (1, 2) + 2 (3, -1); the step sees it under the name of the upload, and the
+    others as they are.
+    """
     seen = {}
 
     def step(server, uploads, cohort):

@@ -1,4 +1,6 @@
-"""Compiled code for dense models: hand-derived steps, agreement with plain autograd, and what it leaves to others."""
+"""Compiled code for dense models: hand-derived steps, agreement with plain autograd, and what it
+leaves to others.
+"""
 
 import importlib.util
 import math

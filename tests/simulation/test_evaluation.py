@@ -60,7 +60,7 @@ def test_weights_count_inside_the_tail_only():
 
 
 def test_ties_at_the_edge_of_a_tail_are_shared():
-    """Three of ten clients: one, and three tied ones of sizes 1, 2 and 9 for the two places left."""
+    """Three of ten clients: one, and for two places three tied ones of sizes 1, 2 and 9."""
     a = np.array([0.5, 0.9, 0.5, 0.2, 1.0, 0.5, 0.9, 1.0, 1.0, 1.0])
     n = np.array([1.0, 7, 2, 6, 5, 9, 8, 5, 5, 5])
     tied = (1 + 2 + 9) * 2 / 3

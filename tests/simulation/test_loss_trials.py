@@ -1,4 +1,6 @@
-"""Numbers that clients are given before local work, and models that they measure before the server's step."""
+"""Numbers that clients are given before local work, and models that they measure before the
+server's step.
+"""
 
 import pytest
 import torch
@@ -40,7 +42,9 @@ def halves(server, uploads, cohort):
 @pytest.mark.parametrize("observers", [(), (WHOLE,)])
 @pytest.mark.parametrize("mode", ["loop", "stacked", "compiled"])
 def test_the_cohort_measures_what_the_server_proposes(mode, observers):
-    """Uploads that are added up are sums for the proposal too, also where an observer has all of them held."""
+    """Uploads that are added up are sums for the proposal too, also where an observer has all of
+    them held.
+    """
     seen = []
     how = {"rounds": 2, "mode": mode, "participation": 4}
     run = snapshots(
@@ -95,7 +99,9 @@ def test_a_second_cohort_is_drawn_without_regard_to_the_first():
     [({}, 2 * 21 * 8), ({"vectors": 1}, (21 + 2) * 8), ({"drawn": True}, 2 * 21 * 8)],
 )
 def test_traffic_of_trials(options, down):
-    """Two models, or one vector and two step sizes, to each of four clients; two float64 losses from each."""
+    """Two models, or one vector and two step sizes, to each of four clients; two float64 losses
+    from each.
+    """
     run = snapshots(
         trying(halves, [], **options),
         DATA,
@@ -114,7 +120,9 @@ def test_traffic_of_trials(options, down):
 
 @pytest.mark.parametrize("mode", ["loop", "stacked", "compiled"])
 def test_numbers_for_clients_reach_them_and_the_server(mode):
-    """A factor of the rate: compiled code, the plain steps and a slower rate agree; the numbers count as traffic."""
+    """A factor of the rate: compiled code, the plain steps and a slower rate agree; the numbers
+    count as traffic.
+    """
     solver = descent(scale="factor")
 
     def start(msg, client, info):

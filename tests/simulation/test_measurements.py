@@ -1,4 +1,6 @@
-"""What is measured at the broadcast model, and evaluation; what several ask of the same model is measured once."""
+"""What is measured at the broadcast model, and evaluation; what several ask of the same model is
+measured once.
+"""
 
 from dataclasses import replace
 

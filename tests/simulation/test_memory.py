@@ -1,4 +1,6 @@
-"""Where memory runs out, less is done at once and the result stays the same; what takes memory is counted."""
+"""Where memory runs out, less is done at once and the result stays the same; what takes memory is
+counted.
+"""
 
 import threading
 
@@ -266,7 +268,9 @@ def test_torch_and_numpy_say_what_is_recognised():
 
 
 def test_activations_of_an_mlp_are_counted_by_hand():
-    """64 inputs, 32 hidden and 5 outputs in float64; ReLU and the linear layer after it share what they keep."""
+    """64 inputs, 32 hidden and 5 outputs in float64; ReLU and the linear layer after it share what
+    they keep.
+    """
     data = federation(features=64, classes=5)
     task = task_for(data, MLP, hidden=(32,))
     vectors = 8 * 8 * task.size
@@ -299,7 +303,9 @@ def test_sizes_that_were_asked_for_stay():
 
 @pytest.mark.parametrize(("automatic", "then"), [(True, 3), (False, 8)])
 def test_a_resumed_run_keeps_its_chunks(automatic, then):
-    """Sums depend on them by rounding; less free memory at another time must not change a run's last bits."""
+    """Sums depend on them by rounding; less free memory at another time must not change a run's
+    last bits.
+    """
     engine = Engine(None, "stacked", 8, automatic=automatic)
     engine.resume(Limits(errors=1), 3)
     assert (engine.cohort_size, engine.limits.errors) == (then, 1)

@@ -44,25 +44,19 @@ def test_cka_of_two_columns_by_hand():
 
 
 @given(seeds, sizes, sizes, sizes)
-def test_cka_is_one_for_the_same_up_to_scale_shift_and_rotation(seed, n, a, power):
-    x = gaussian(seed, n, a)
-    turned = x @ np.linalg.qr(gaussian(seed + 1, a, a))[0]
-    for same in (x, -(10.0**power) * x, 1e-30 * x, x + gaussian(seed + 2, a), turned):
-        assert linear_cka(x, same) == pytest.approx(1, abs=1e-9)
-
-
-@given(seeds, sizes, sizes, sizes)
 def test_cka_depends_on_the_similarity_alone(seed, n, a, b):
     """Not on bases, scales and order, nor on whether columns of zeros lead to the other form."""
     x = gaussian(seed, n, a)
     y = gaussian(seed + 1, n, b)
     value = linear_cka(x, y)
     assert 0 <= value <= 1 + 1e-12
-    turned = y @ np.linalg.qr(gaussian(seed + 2, b, b))[0]
     zeros = np.zeros((n, n + 1))
     wide_x = np.hstack([x, zeros])
     wide_y = np.hstack([y, zeros])
-    pairs = [(y, x), (x, 7 * turned - 3), (x[::-1], y[::-1]), (wide_x, wide_y), (wide_x, y)]
+    turned = 1e9 * y @ np.linalg.qr(gaussian(seed + 2, b, b))[0] - 3
+    for same in (turned, 1e-30 * y):
+        assert linear_cka(y, same) == pytest.approx(1, abs=1e-9)
+    pairs = [(y, x), (x, turned), (x[::-1], y[::-1]), (wide_x, wide_y), (wide_x, y)]
     for pair in pairs:
         assert linear_cka(*pair) == pytest.approx(value, rel=1e-8, abs=1e-12)
 
@@ -225,7 +219,9 @@ def test_a_run_records_the_similarity_of_ten_clients(fed, tmp_path, algo):
     ],
 )
 def test_moments_and_norms_survive_an_interruption(fed, tmp_path, monkeypatch, algo, at):
-    """The last round is in no checkpoint of such a method: it is done again, and gives the moments again."""
+    """The last round is in no checkpoint of such a method: it is done again, and gives the moments
+    again.
+    """
     args = [*FAST, f"algo={algo}", "participation=5"]
     whole = run_dir(tmp_path, fed(*args, "results_dir=whole")[1])
     interrupted(fed, monkeypatch, at, *args)
