@@ -1,5 +1,9 @@
 """The command as tests call it: in an empty directory, in this process."""
 
+import json
+import shlex
+import textwrap
+
 import pytest
 
 from fedbench.cli import main
@@ -25,6 +29,53 @@ def fed(tmp_path, monkeypatch, capsys):
     return call
 
 
+@pytest.fixture
+def train(fed, tmp_path):
+    """Run a command that must succeed; returns the directory that its last line names."""
+
+    def run(*args):
+        status, out, err = fed(*args)
+        assert status == 0, err
+        return run_dir(tmp_path, out)
+
+    return run
+
+
+@pytest.fixture
+def refuse(fed):
+    """Run a command that must be rejected; returns its message."""
+
+    def run(*args):
+        status, _, err = fed(*args)
+        assert status == 2, err
+        return err
+
+    return run
+
+
+def wrong_requests(file):
+    """The rows of a file: a command without ``fedbench``, and a part of its error in the line below."""
+    blocks = file.read_text().strip().split("\n\n")
+    rows = [block.split("\n") for block in blocks]
+    return [pytest.param(shlex.split(row), message, id=row) for row, message in rows]
+
+
+def write_files(folder, files):
+    """Write texts by their names, each in the directory that its name has."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+def meta_of(path):
+    return json.loads((path / "meta.json").read_text())
+
+
+def model_of(path):
+    return (path / "model.safetensors").read_bytes()
+
+
 def models(folder):
     """The content of every model below a directory, by its path there."""
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
@@ -37,7 +88,10 @@ def run_dir(tmp_path, lines):
 
 
 def interrupted(fed, monkeypatch, at, *args):
-    """Interrupt a run at its evaluation number ``at``; rounds 0 .. at-2 are checkpointed."""
+    """Interrupt a run at its evaluation number ``at``, and return its message.
+
+    Rounds 0 .. at-2 are checkpointed.
+    """
     from fedbench.runs import training as runner
 
     real, calls = runner.evaluate, []
@@ -51,4 +105,6 @@ def interrupted(fed, monkeypatch, at, *args):
     with monkeypatch.context() as patch:
         patch.setattr(runner, "evaluate", interrupting)
         patch.setattr(runner, "_CHECKPOINT_EVERY", 0)
-        assert fed(*args)[0] == 130
+        status, _, err = fed(*args)
+    assert status == 130
+    return err

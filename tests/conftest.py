@@ -31,7 +31,7 @@ settings.load_profile("same")
 # tools and reference are shared by tests in subdirectories
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "scripts"))
-from command_line import fed  # noqa: E402, F401 (a fixture of many tests)
+from command_line import fed, refuse, train  # noqa: E402, F401 (fixtures of many tests)
 
 
 @pytest.fixture(autouse=True, scope="session")
