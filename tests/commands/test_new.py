@@ -44,7 +44,8 @@ def test_the_command_that_is_printed_runs(fed, kind):
     words = out[5].split()
     assert words[:3] == ["fedbench", "--config-dir", "own"]
     status, lines, err = fed(*words[1:], "rounds=2")
-    assert (status, err.count("\n")) == (0, 1)
+    assert status == 0
+    assert err.count("\n") == 1
     assert "after 2 rounds" in lines[-2]
     if kind == "algorithm":
         assert fed("list", "algo", f"my_{kind}", "--config-dir", "own")[1][-1].startswith(

@@ -50,7 +50,8 @@ def row(out, name="adafedadam/table4"):
 def test_a_plan_counts_published_runs_as_done(clone):
     before = sorted(clone.rglob("*"))
     status, out, err = call(*SMOKE, "--plan")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     assert row(out) == ["3", "3", "0"]
     assert sorted(clone.rglob("*")) == before
     shutil.rmtree(clone / "published")
@@ -60,7 +61,8 @@ def test_a_plan_counts_published_runs_as_done(clone):
 
 def test_published_runs_are_not_made_again_and_are_in_the_report(clone, done, no_training):
     status, _, err = call(*SMOKE)
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     assert models(clone) == {}
     assert {p.name for p in clone.iterdir()} == {"published", "report"}
     for file in (done.results / "report" / "tables").iterdir():
@@ -108,11 +110,13 @@ def cifar(tmp_path, no_figures):
 
 def test_published_runs_need_no_data(cifar, tmp_path):
     status, out, err = call(*TABLE2, *NO_DATA, "--plan")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     assert row(out, "adafedadam/table2") == [str(len(cifar)), str(len(cifar)), "0"]
     assert "missing data" not in out
     status, out, err = call(*TABLE2, *NO_DATA)
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     assert "not finished" not in out
     shutil.rmtree(tmp_path / "results" / "published")
     assert "missing data: cifar-10-python.tar.gz" in call(*TABLE2, *NO_DATA, "--plan")[1]

@@ -65,7 +65,8 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # tests/report has the figures
         patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
         status, out, err = call(*SMOKE, f"results_dir={results}")
-    assert (status, err.partition("\n")[0]) == (0, "fedbench: 3 runs, one at a time (jobs=1)")
+    assert status == 0
+    assert err.partition("\n")[0] == "fedbench: 3 runs, one at a time (jobs=1)"
     return SimpleNamespace(results=results, out=out)
 
 
@@ -405,7 +406,8 @@ def test_the_rows_of_one_experiment():
     tables = [f"adafedadam/table{number}" for number in (5, 3, 2)]
     rows = ["--profile", "full", "--experiment", "adafedadam/table5_cifar10_dir005"]
     status, out, err = call("reproduce", *tables, *rows, "--plan")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     first, second, last = [line.split() for line in out.splitlines()[2:5]]
     assert first[:3] == ["adafedadam/table5", "15", "0"]
     assert second[:3] == ["adafedadam/table3", "3", "0"]
@@ -415,7 +417,8 @@ def test_the_rows_of_one_experiment():
 def test_showing_the_plan_writes_nothing(tmp_path):
     parts = ["adafedadam/table4", "adafedadam/figure3"]
     status, out, err = call("reproduce", *parts, "--plan", "--seeds", "2")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == ""
     lines = out.splitlines()
     assert lines[0].startswith("profile cpu, results in results")
     first, second, total = [" ".join(line.split()) for line in lines[2:5]]
@@ -702,7 +705,8 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
 def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report):
     results = tmp_path / "results"
     status, _, err = call(*SMOKE[:4], "--jobs", "2")
-    assert (status, err) == (0, "fedbench: 3 runs, 2 at a time (jobs=2)\n")
+    assert status == 0
+    assert err == "fedbench: 3 runs, 2 at a time (jobs=2)\n"
     assert entries(results) == entries(done.results)
     assert not (results / "sweeps").exists()
     assert same_models(results, done.results)

@@ -72,7 +72,9 @@ def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     (tuned,) = found["methods"].values()
     (scores,) = tuned["trials"][tuned["chosen"]]["scores"].values()
     assert sum(scores) / 2 == pytest.approx(best, rel=1e-12)
-    assert (len(tuned["trials"]), found["budget"], found["seeds"]) == (5, 5, [1000, 1001])
+    assert len(tuned["trials"]) == 5
+    assert found["budget"] == 5
+    assert found["seeds"] == [1000, 1001]
     assert found["metric"] == "val_accuracy_mean"
     assert found["optuna"] == optuna.__version__
 

@@ -38,7 +38,8 @@ def test_a_comment_is_on_the_line_of_the_key_below_it_or_above_it(tmp_path):
         # eight
         eight: a
     """))  # fmt: skip
-    assert (file.about, file.is_global) == ("What the file is for, in two lines", True)
+    assert file.about == "What the file is for, in two lines"
+    assert file.is_global
     assert file.keys == (
         Key("one", "1", "at the end above two"),  # a line below a comment continues it
         Key("two", '"a # b"', "after a quoted value which goes on here"),

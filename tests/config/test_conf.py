@@ -68,7 +68,8 @@ def test_the_partition_can_be_chosen_for_any_data_set():
     for alpha in ("0.05", "0.1", "0.5", "1"):
         tree, _ = composed(f"data=cifar10_dir{alpha}")
         assert tree["data"]["partition"]["alpha"] == float(alpha)
-        assert (tree["data"]["clients"], tree["data"]["partition"]["min_share"]) == (16, 0.1)
+        assert tree["data"]["clients"] == 16
+        assert tree["data"]["partition"]["min_share"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,8 @@ def test_synthetic_names_say_alpha_and_beta(name, ab):
     tree, _ = composed(f"data=synthetic_{name}")
     source = tree["data"]["source"]
     assert (source["alpha"], source["beta"]) == ab
-    assert (tree["data"]["clients"], source["size_sigma"]) == (30, 2)
+    assert tree["data"]["clients"] == 30
+    assert source["size_sigma"] == 2
 
 
 def test_presets_may_set_the_local_solver():
@@ -191,18 +193,17 @@ def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
     config = compose_run(
         [*typed, "data.seed=null", "seed=4", "init.path=~/w.safetensors", "data_dir=~/d"]
     )
-    assert (config.rounds, config.local.epochs, config.local.batch_size, config.engine.workers) == (
-        10,
-        (3, 3),
-        None,
-        None,
-    )
-    assert (type(config.participation), type(compose_run(["participation=3.0"]).participation)) == (
-        float,
-        int,
-    )
-    assert (config.data.seed, config.data.partition, config.tracker.target) == (4, None, None)
-    assert (config.init.path, config.data_dir) == (tmp_path / "w.safetensors", tmp_path / "d")
+    assert config.rounds == 10
+    assert config.local.epochs == (3, 3)
+    assert config.local.batch_size is None
+    assert config.engine.workers is None
+    assert type(config.participation) is float
+    assert type(compose_run(["participation=3.0"]).participation) == int
+    assert config.data.seed == 4
+    assert config.data.partition is None
+    assert config.tracker.target is None
+    assert config.init.path == tmp_path / "w.safetensors"
+    assert config.data_dir == tmp_path / "d"
     assert config.tree["data_dir"] == "~/d"  # as typed: config.yaml is the same on every machine
     assert config.path.parts[:3] == ("results", "synthetic_leaf", "fedavg")
     assert compose_run(["local.epochs=[1,4]", "keep_clients=[0,2]"]).keep_clients == (0, 2)
@@ -222,18 +223,18 @@ def test_a_sweep_is_parsed_into_its_values():
             "x=interval(0,1)",
         ]
     )
-    assert (one.key, one.added, one.value, one.sweeps, one.each()) == (
-        "algo.x",
-        True,
-        2,
-        False,
-        ["+algo.x=2"],
-    )
-    assert (several.sweeps, several.each()) == (True, ["seed=0", "seed=1"])
+    assert one.key == "algo.x"
+    assert one.added
+    assert one.value == 2
+    assert not one.sweeps
+    assert one.each() == ["+algo.x=2"]
+    assert several.sweeps
+    assert several.each() == ["seed=0", "seed=1"]
     assert listed.each() == ["local.epochs=[1,2]", "local.epochs=[3,4]"]
     assert ranged.values == ("0", "1", "2")
     assert section.keys == ("algo.a", "algo.b")
-    assert (unlisted.sweeps, unlisted.each()) == (True, [])
+    assert unlisted.sweeps
+    assert unlisted.each() == []
     assert parse_overrides(["experiment=null", "debug=null"]) == []
 
 
@@ -253,7 +254,8 @@ def test_a_sweep_is_parsed_into_its_values():
 )
 def test_sections_without_interpolations_are_what_omegaconf_makes_of_them(written):
     whole = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
-    assert (resolved(written), list(resolved(written))) == (whole, list(whole))
+    assert resolved(written) == whole
+    assert list(resolved(written)) == list(whole)
 
 
 def test_a_missing_value_in_any_section_is_refused():
@@ -297,4 +299,5 @@ def test_a_composer_of_another_process_reads_the_files_itself(tmp_path):
     composer = Composer(tmp_path)
     digest = composer.config(["algo=fedprox"]).digest
     again = pickle.loads(pickle.dumps(composer))
-    assert (again.config_dir, again.config(["algo=fedprox"]).digest) == (tmp_path, digest)
+    assert again.config_dir == tmp_path
+    assert again.config(["algo=fedprox"]).digest == digest

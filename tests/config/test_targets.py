@@ -124,5 +124,6 @@ def test_options_are_checked_from_the_signature_without_a_call():
         checked_options(Component(fedcorr.target, {"server": server | {"lr": 1}}), "algo", given)
 
     function, options = checked_options(fedcorr, "algo", given)
-    assert (function.__name__, options) == ("fedcorr", {})
+    assert function.__name__ == "fedcorr"
+    assert options == {}
     assert fedcorr.inner("algo")["server"].options == {"server_lr": 0.5}

@@ -74,12 +74,10 @@ def test_a_bundle_keeps_facts_best_rounds_curves_and_printed_clients(long, tmp_p
         assert one.path.relative_to(tmp_path / "out") == other.path.relative_to(long)
         assert one.config == {k: v for k, v in other.config.items() if not k.endswith("_dir")}
         assert one.meta == {**other.meta, "overrides": ["algo=fedavg"]}
-        assert (one.done, one.counts, one.outcome, one.place) == (
-            True,
-            True,
-            "done",
-            tmp_path / "out",
-        )
+        assert one.done
+        assert one.counts
+        assert one.outcome == "done"
+        assert one.place == tmp_path / "out"
         assert one.last_round() == other.last_round()
         assert [type(v) for v in one.last_round().values()] == [
             type(v) for v in other.last_round().values()
@@ -188,10 +186,14 @@ def test_runs_of_no_paper_keep_all_curves_and_clients(tmp_path):
 def test_a_run_that_failed_has_facts_only(tmp_path):
     fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0,), status="failed")
     ((run,), _) = publish(tmp_path / "runs", tmp_path / "out")
-    assert (run.outcome, run.done, run.begun, run.has_clients) == ("failed", False, False, False)
+    assert run.outcome == "failed"
+    assert not run.done
+    assert not run.begun
+    assert not run.has_clients
     write_bundle(tmp_path / "none", {}, kept_of, ["a message"])
     store = Results(tmp_path / "none")
-    assert (list(store), store.damaged) == ([], ["a message"])
+    assert list(store) == []
+    assert store.damaged == ["a message"]
 
 
 def test_files_of_an_earlier_bundle_are_removed(long, tmp_path):
@@ -298,7 +300,8 @@ def names(runs):
 def test_a_published_run_is_found_by_the_directory_that_it_would_have(results):
     found = Results(results).published(PAPER)
     run = found[at(results, "fednova")]
-    assert (run.path, run.place) == (at(results, "fednova"), results / "published" / PAPER)
+    assert run.path == at(results, "fednova")
+    assert run.place == results / "published" / PAPER
     assert found[at(results, "fedadam")].outcome == "diverged"
     assert at(results, "qfedavg") not in found  # it failed, which is not finished
     # runs are those of the bundle's name
@@ -325,7 +328,8 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
         ("fednova", 0, "done", True),
         ("qfedavg", 0, "failed", False),
     ]
-    assert (store.root, store.damaged) == (results, [])
+    assert store.root == results
+    assert store.damaged == []
     assert names(Results(results, [])) == names(Results(results))
 
 

@@ -145,8 +145,10 @@ def test_wandb_without_a_login_writes_files(wandb_tracker, tmp_path, capsys):
     records = wandb_records(folder)
     assert wandb_history(records) == [(row["round"], numbers(row)) for row in ROWS]
     (begun,) = [r.run for r in records if r.WhichOneof("record_type") == "run"]
-    assert (begun.run_id, begun.project) == ((path / "wandb_id").read_text(), "fedbench")
-    assert (begun.display_name, begun.run_group) == ("a run", "smoke/fedavg/0123456789")
+    assert begun.run_id == (path / "wandb_id").read_text()
+    assert begun.project == "fedbench"
+    assert begun.display_name == "a run"
+    assert begun.run_group == "smoke/fedavg/0123456789"
     assert {c.key: json.loads(c.value_json) for c in begun.config.update}["local"] == {"lr": 0.1}
 
 
