@@ -84,14 +84,7 @@ def test_the_rows_of_a_run(adafedadam):
     rows = [json.loads(line) for line in (adafedadam / "rounds.jsonl").read_text().splitlines()]
     assert {p.name for p in adafedadam.iterdir()} == FILES
     assert [r["round"] for r in rows] == [0, 3, 4]  # the last is always evaluated
-    tails = [
-        f"accuracy_{side}{p}"
-        for side in (
-            "worst",
-            "best",
-        )
-        for p in (5, 10, 20, 30)
-    ]
+    tails = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
     names = (
         "round train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min "
         "accuracy_max angle_degrees kl_uniform accuracy_mean_weighted accuracy_std_weighted "
@@ -295,7 +288,10 @@ def test_a_damaged_run_is_named_and_left_out(fed, train, tmp_path, no_figures, n
 
 @pytest.mark.parametrize(
     ("handler", "result"),
-    [("default_int_handler", (130, "fedbench: interrupted\n")), ("SIG_IGN", (0, ""))],
+    [
+        ("default_int_handler", (130, "fedbench: interrupted\n")),
+        ("SIG_IGN", (0, "")),
+    ],
 )
 def test_ctrl_c_while_starting_ends_the_process(handler, result):
     """An import may swallow KeyboardInterrupt; the run must stop unless it ignores Ctrl-C."""
@@ -549,9 +545,19 @@ WITHOUT_IMPORTS = {
         0,
         ["torch"],
     ),
-    "a plan": ([["reproduce", "--plan", "fedfa/table2"]], 0, ["torch", "matplotlib"]),
+    "a plan": (
+        [["reproduce", "--plan", "fedfa/table2"]],
+        0,
+        ["torch", "matplotlib"],
+    ),
     "wrong keys and choices": (
-        [["foo=1"], ["algo=fedpro"], ["algo.mux=1"], ["local.lr=x"], ["data=mnist_2clas"]],
+        [
+            ["foo=1"],
+            ["algo=fedpro"],
+            ["algo.mux=1"],
+            ["local.lr=x"],
+            ["data=mnist_2clas"],
+        ],
         2,
         ["torch"],
     ),
@@ -662,7 +668,10 @@ def test_personal_methods_are_judged_on_models_of_the_clients_own(train, algo, n
             rel=1e-4,
             abs=1e-6,
         )
-    assert meta_of(path)["client_state"] == {"bytes": 8 * numbers * 4, "place": "device"}
+    assert meta_of(path)["client_state"] == {
+        "bytes": 8 * numbers * 4,
+        "place": "device",
+    }
 
 
 @pytest.mark.parametrize(
@@ -834,7 +843,10 @@ def test_debug_profile_writes_a_trace(fed, tmp_path):
 
 
 def test_a_trace_has_the_operations_of_workers(train, tmp_path):
-    x = np.zeros((40, 1, 8, 8), dtype=np.uint8)
+    x = np.zeros(
+        (40, 1, 8, 8),
+        dtype=np.uint8,
+    )
     np.savez(
         tmp_path / "i.npz",
         x=x,

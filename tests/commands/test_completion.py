@@ -50,9 +50,3 @@ def shell(tmp_path_factory):
 )
 def test_the_script_completes_in_bash(shell, line, expected):
     assert shell(line) == expected
-
-
-def test_an_unknown_shell_is_refused(fed):
-    status, _, err = fed("completion", "powershell")
-    assert status == 2
-    assert "invalid choice: 'powershell'" in err

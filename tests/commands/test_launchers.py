@@ -1,6 +1,7 @@
 """Sweeps through launchers of Hydra: the same runs, and a job that is requeued goes on."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from command_line import FAST, models
+from command_line import FAST, models, write_files
 from tools import ROOT
 
 pytestmark = pytest.mark.processes
@@ -34,32 +35,30 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT), "FEDBENCH_OFFLINE": "1"}
 
 
-def test_a_preset_without_its_package_says_what_to_install(fed, tmp_path):
+def test_a_preset_without_its_package_says_what_to_install(refuse, tmp_path):
     """A default that no package brings stands for submitit's."""
-    (tmp_path / "own" / "hydra" / "launcher").mkdir(parents=True)
-    (tmp_path / "own" / "hydra" / "launcher" / "ours.yaml").write_text(
-        "defaults:\n  - submitit_missing\n"
-    )
-    status, _, err = fed("-m", "--config-dir", "own", "hydra/launcher=ours", "seed=0,1", *FAST)
-    assert status == 2
+    write_files(tmp_path, {"own/hydra/launcher/ours.yaml": "defaults:\n  - submitit_missing\n"})
+    err = refuse("-m", "--config-dir", "own", "hydra/launcher=ours", "seed=0,1", *FAST)
     assert "pip install 'fedbench-harness[slurm]'" in err
 
 
 @pytest.mark.slow
 def test_six_runs_are_the_same_with_every_launcher(tmp_path):
-    """Own workers, submitit, and joblib with four runs and then two: equal models, and one table at the end."""
+    """Own workers, submitit, and joblib with four runs and then two: equal models, one table."""
     found = {}
     for name, how in LAUNCHERS.items():
+        folder = tmp_path / name
+        folder.mkdir()
         done = subprocess.run(
             command("-m", *how, *FAST, *SIX, "results_dir=results"),
-            cwd=(tmp_path / name).mkdir() or tmp_path / name, env=environment(), capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert (
-            next(line for line in done.stdout.splitlines() if line.startswith("| fed")).split()[3]
-            == "3"
+            cwd=folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
         )
-        found[name] = models(tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"^\| fedavg +\| +3 ", done.stdout, re.M)
+        found[name] = models(folder)
     assert len(found["own"]) == 6
     assert found["own"] == found["submitit"] == found["joblib"]
 

@@ -23,7 +23,13 @@ def written(folder):
         )
         for n in SIZES
     ]
-    users = dict(zip(("d", "b", "c", "a"), clients, strict=True))
+    users = dict(
+        zip(
+            ("d", "b", "c", "a"),
+            clients,
+            strict=True,
+        )
+    )
     content = {
         "users": list(users),
         "num_samples": list(SIZES),
@@ -38,7 +44,10 @@ def written(folder):
 def read(path, rows=()):
     """The models in a file, as vectors."""
     held = load_file(path)
-    return np.concatenate([held["weight"].reshape(*rows, -1), held["bias"].reshape(*rows, -1)], -1)
+    return np.concatenate(
+        [held["weight"].reshape(*rows, -1), held["bias"].reshape(*rows, -1)],
+        -1,
+    )
 
 
 @pytest.mark.parametrize("name", f"{FAIR} {OTHERS}".split())
@@ -52,7 +61,14 @@ def test_the_files_of_a_run_hold_what_the_definition_gives(fed, tmp_path, name):
     )  # fmt: skip
     assert status == 0, err
     path = run_dir(tmp_path, out)
-    found = reference.run(name, clients, start, 5, 0.05, [2] * len(clients))
+    found = reference.run(
+        name,
+        clients,
+        start,
+        5,
+        0.05,
+        [2] * len(clients),
+    )
     w, own = found if isinstance(found, tuple) else (found, None)
     assert read(path / "model.safetensors") == pytest.approx(w, abs=1e-10)
     assert (path / "personal.safetensors").exists() == (own is not None)

@@ -1,36 +1,38 @@
 """``fedbench status`` and ``fedbench show``: what is on disk, and whether a process is at work on it."""
 
 import json
-import os
 
 import numpy as np
 import pytest
-from command_line import FAST, interrupted, run_dir
+from command_line import FAST, interrupted
 from fake_runs import edit, fake
 from filelock import FileLock
 
+import fedbench
 from fedbench.commands.show import sparkline
+from fedbench.runs.run import read_run
 from fedbench.runs.status import RunStatus, is_held, status_of
-
-
-def rounds(path, *rows):
-    """Give a run these rounds; a row is (round, seconds of training, seconds of evaluation)."""
-    keys = ("round", "seconds_train", "seconds_eval")
-    text = "".join(
-        json.dumps({**dict(zip(keys, row, strict=True)), "accuracy_mean": 0.5}) + "\n"
-        for row in rows
-    )
-    (path / "rounds.jsonl").write_text(text)
 
 
 @pytest.fixture
 def unfinished(tmp_path):
-    """A run whose meta.json says that it is running: round 100 of 1000 after 15 s of training and 5 s of evaluation."""
-    fake(tmp_path / "results", None, "fedavg", seeds=(0,), status="running")
-    (meta,) = (tmp_path / "results").rglob("meta.json")
-    (meta.parent / "DONE").unlink(missing_ok=True)
-    rounds(meta.parent, (0, 0.0, 1.0), (100, 15.0, 5.0))
-    return meta.parent
+    """A run whose meta.json says that it is running.
+
+    It is at round 100 of 1000 after 15 s of training and 5 s of evaluation.
+    """
+    (path,) = fake(
+        tmp_path / "results",
+        None,
+        "fedavg",
+        seeds=(0,),
+        status="running",
+    )
+    rows = [
+        {"round": 0, "seconds_train": 0.0, "seconds_eval": 1.0, "accuracy_mean": 0.5},
+        {"round": 100, "seconds_train": 15.0, "seconds_eval": 5.0, "accuracy_mean": 0.5},
+    ]
+    (path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_round(unfinished):
@@ -48,18 +50,21 @@ def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
     assert status_of(unfinished).state == "process gone"
     status, out, _ = fed("status")
     assert status == 0
-    assert out[1].split()[:5] == ["process", "gone", "100/1000", "50.00", "%"]
+    assert out[1].split()[:5] == [
+        "process",
+        "gone",
+        "100/1000",
+        "50.00",
+        "%",
+    ]
     assert out[-1] == "1 run: 1 process gone"
 
 
 def test_asking_does_not_take_the_lock(unfinished):
     (unfinished / ".lock").touch()
-    one, other = (os.open(unfinished / ".lock", os.O_RDONLY) for _ in range(2))
     assert not is_held(unfinished)
     with FileLock(unfinished / ".lock", timeout=0):
         assert is_held(unfinished)
-    os.close(one)
-    os.close(other)
 
 
 def test_a_line_that_is_being_written_does_not_count(unfinished):
@@ -73,8 +78,8 @@ def test_nothing_is_left_of_a_run_that_has_ended_and_nothing_known_of_one_that_b
     assert RunStatus(tmp_path, "running", 0, 10, None, 1.0).left is None
 
 
-def test_states_of_real_runs(fed, monkeypatch, tmp_path):
-    assert fed(*FAST)[0] == 0
+def test_states_of_real_runs(fed, train, monkeypatch):
+    train(*FAST)
     interrupted(fed, monkeypatch, 3, *FAST, "seed=1")  # rounds 0 and 1 are recorded
     assert fed(*FAST, "seed=2", "local.lr=1e20", "local.weight_decay=1")[0] == 1
     status, out, _ = fed("status")
@@ -83,17 +88,17 @@ def test_states_of_real_runs(fed, monkeypatch, tmp_path):
     assert out[1].split()[:2] == ["interrupted", "1/4"]
     assert "interrupted: the same command resumes it" in out
     assert len([line for line in fed("status", "--all")[1] if "seed_" in line]) == 3
-    assert fed(*FAST, "seed=1")[0] == 0
+    train(*FAST, "seed=1")
     assert fed("status")[1][-1] == "3 runs: 1 diverged, 2 done"
 
 
-def test_verify_finds_a_bit_that_has_changed(fed, tmp_path):
-    """Which nothing else notices: the model can still be read."""
-    path = run_dir(tmp_path, fed(*FAST)[1])
+def test_verify_finds_a_bit_that_has_changed(fed, train):
+    """Nothing else notices: the model can still be read."""
+    file = train(*FAST) / "model.safetensors"
     assert fed("status", "--verify")[0] == 0
-    model = bytearray((path / "model.safetensors").read_bytes())
+    model = bytearray(file.read_bytes())
     model[-1] ^= 1
-    (path / "model.safetensors").write_bytes(model)
+    file.write_bytes(model)
     assert fed("status")[1][-1] == "1 run: 1 done"
     status, out, _ = fed("status", "--verify")
     assert status == 1
@@ -104,73 +109,69 @@ def test_verify_finds_a_bit_that_has_changed(fed, tmp_path):
     assert "force=true trains it again" in err
 
 
-def test_status_refuses_what_has_no_runs(fed, tmp_path):
+def test_a_directory_without_runs_has_no_status(refuse, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert fed("status", "empty")[0] == 2
-    status, _, error = fed("status", "nowhere")
-    assert status == 2
-    assert "nowhere is not a directory" in error
+    refuse("status", "empty")
 
 
-def test_show(fed, tmp_path):
-    _, out, _ = fed(*FAST, "local.lr=0.05")
-    path = run_dir(tmp_path, out).relative_to(tmp_path)
-    status, out, _ = fed("show", str(path))
+def test_show(fed, train):
+    path = train(*FAST, "local.lr=0.05")
+    status, out, _ = fed("show", "results")  # which has one run
     assert status == 0
     assert out[1] == "  done, round 4 of 4"
-    assert fed("status", "results")[1][-1] == "1 run: 1 done"
     assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
-    accuracy = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])["accuracy_mean"]
-    assert any(
-        line.split()[:4] == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out
+    accuracy = read_run(path).last_round()["accuracy_mean"]
+    assert any(line.startswith(f"  mean accuracy  {100 * accuracy:.2f} %") for line in out)
+    (line,) = [line for line in out if "load_results" in line]
+    results = eval(
+        line.split(": ", 1)[1],
+        {"fedbench": fedbench},
     )
-    line = next(line for line in out if "load_results" in line)
-    import fedbench
-
-    assert len(eval(line.split(": ", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
+    assert len(results.rounds) == 5  # rounds 0 to 4
 
 
-def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, tmp_path):
-    path = run_dir(tmp_path, fed(*FAST)[1])
-    assert fed("show", str(path))[0] == 0
+def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, train):
+    path = train(*FAST)
     (path / "rounds.jsonl").unlink()
     status, out, err = fed("show", str(path))
     assert status == 1
     assert out == []
-    assert err.endswith(
-        "seed_0: rounds.jsonl: No such file or directory; force=true trains it again\n"
-    )
+    message = "rounds.jsonl: No such file or directory; force=true trains it again\n"
+    assert err.endswith(f"seed_0: {message}")
 
 
-def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
-    fed(*FAST)
-    assert fed("show", "results")[0] == 0
-    fed(*FAST, "seed=1")
-    status, _, error = fed("show", "results")
-    assert status == 2
-    assert "results has 2 runs; name one of them, such as results/synthetic_leaf" in error
-    assert fed("show", "nowhere")[0] == 2
+def test_show_needs_one_run(train, refuse):
+    train(*FAST)
+    train(*FAST, "seed=1")
+    message = "results has 2 runs; name one of them, such as results/synthetic_leaf"
+    assert message in refuse("show", "results")
 
 
 def test_a_run_is_shown_with_its_curves(fed, tmp_path):
     (path,) = fake(tmp_path, None, "fedavg", seeds=(0,))
     rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
     rows[-1]["train_loss"] = float("inf")
-    edit(path / "rounds.jsonl", lambda _: "".join(json.dumps(row) + "\n" for row in rows))
+    edit(
+        path / "rounds.jsonl",
+        lambda _: "".join(json.dumps(row) + "\n" for row in rows),
+    )
     status, lines, _ = fed("show", str(path))
-    out = "\n".join(lines)
     assert status == 0
     (accuracy,) = [line for line in lines if line.startswith("  mean accuracy  ")]
-    assert accuracy.endswith(f" {sparkline(np.array([row['accuracy_mean'] for row in rows]))}")
-    assert "training loss" not in out  # it has no number in the last round
+    curve = sparkline(np.array([row["accuracy_mean"] for row in rows]))
+    assert accuracy.endswith(f" {curve}")
+    assert "training loss" not in "\n".join(lines)  # it has no number in the last round
 
 
 def test_a_curve_in_blocks_spans_its_own_values():
-    """The lowest value has one eighth and the highest eight; one half is step round(3.5) = 4 of 0 to 7."""
+    """The lowest value has one eighth and the highest eight; 1/2 is step round(3.5) = 4 of 0 to 7."""
     assert sparkline(np.array([0.0, 0.5, 1.0])) == "▁▅█"
     assert sparkline(np.array([3.0, 3.0])) == "▁▁"
 
 
 def test_a_block_is_the_mean_of_a_span_of_rounds():
-    """64 values in 32 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3; 3 of 4 is step round(7 * 3/4) = 5."""
+    """64 values in 32 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3.
+
+    The curve spans 0 to 4, so 3 is step round(7 * 3/4) = 5 of 0 to 7.
+    """
     assert sparkline(np.array([0.0, 0.0, 2.0, 4.0] * 16)) == "▁▆" * 16
