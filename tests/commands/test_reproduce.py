@@ -678,8 +678,9 @@ def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures):
     assert err.count("data.download=false") == 3
     assert out.endswith("15 of 20 runs are not finished, 15 for lack of data\n")
     table = (results / "report" / "tables" / "adafedadam_table5.csv").read_text()
-    assert table.count(",not run,") == 15
-    assert table.count(",reduced,") == 5
+    rows = table.partition("\n")[2]
+    assert rows.count(",not run,") == 15
+    assert rows.count(",reduced,") == 5
     assert not (tmp_path / "nothing").exists()
 
 

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import FrozenInstanceError
 
 import pytest
+from command_line import write_files
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from tools import CONF, composed
@@ -65,23 +66,31 @@ def test_the_model_can_be_chosen_for_any_data_set():
 def test_the_partition_can_be_chosen_for_any_data_set():
     tree, _ = composed("data=cifar10_dir0.05", "data/partition=iid")
     assert tree["data"]["partition"] == {"_target_": "fedbench.data.partitions.basic.iid"}
-    for alpha in ("0.05", "0.1", "0.5", "1"):
-        tree, _ = composed(f"data=cifar10_dir{alpha}")
-        assert tree["data"]["partition"]["alpha"] == float(alpha)
-        assert tree["data"]["clients"] == 16
-        assert tree["data"]["partition"]["min_share"] == 0.1
+
+
+@pytest.mark.parametrize("alpha", ["0.05", "0.1", "0.5", "1"])
+def test_cifar10_names_say_alpha(alpha):
+    data = composed(f"data=cifar10_dir{alpha}")[0]["data"]
+    assert data["partition"]["alpha"] == float(alpha)
+    assert data["partition"]["min_share"] == 0.1
+    assert data["clients"] == 16
 
 
 @pytest.mark.parametrize(
-    ("name", "ab"),
-    [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)],
+    ("name", "alpha_beta"),
+    [
+        ("0_0", 0),
+        ("0.5_0.5", 0.5),
+        ("1_1", 1),
+        ("iid", None),
+    ],
 )
-def test_synthetic_names_say_alpha_and_beta(name, ab):
-    tree, _ = composed(f"data=synthetic_{name}")
-    source = tree["data"]["source"]
-    assert (source["alpha"], source["beta"]) == ab
-    assert tree["data"]["clients"] == 30
+def test_synthetic_names_say_alpha_and_beta(name, alpha_beta):
+    data = composed(f"data=synthetic_{name}")[0]["data"]
+    source = data["source"]
+    assert source["alpha"] == source["beta"] == alpha_beta
     assert source["size_sigma"] == 2
+    assert data["clients"] == 30
 
 
 def test_presets_may_set_the_local_solver():
@@ -91,47 +100,40 @@ def test_presets_may_set_the_local_solver():
         "local": {"lr": 1, "momentum": 0},
     }
     merged = merge_presets(config, "a", {"local.momentum"})
-    assert merged == {"algo": {"x": 1, "y": 0}, "local": {"lr": 3, "momentum": 0}}
+    assert merged == {
+        "algo": {"x": 1, "y": 0},
+        "local": {"lr": 3, "momentum": 0},
+    }
     assert merge_presets(config, "a", {"local.lr", "algo.x"}) == {
         "algo": {"x": 0, "y": 0},
         "local": config["local"],
     }
     assert merge_presets(config, "b", set())["algo"] == config["algo"]
     with pytest.raises(RequestError, match="presets.a sets algo.z, which does not exist"):
-        merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", set())
+        merge_presets(
+            {**config, "presets": {"a": {"z": 1}}},
+            "a",
+            set(),
+        )
     for wrong in (3, {"a": 0.1}):
         with pytest.raises(RequestError, match=r"^presets\.a must be a section with keys, got "):
             merge_presets({**config, "presets": wrong}, "a", set())
 
 
-def test_what_is_part_of_a_setting():
-    digest = lambda *o: compose_run(o).digest  # noqa: E731
-    same = [
-        ["seed=3"],
-        ["device=cpu"],
-        ["engine.mode=loop"],
-        ["engine.cohort_size=3"],
-        ["engine.workers=2"],
-    ]
-    same += [
-        ["results_dir=x"],
-        ["data_dir=x"],
-        ["tracker=wandb"],
-        ["force=true"],
-        ["algo.server_lr=1"],
-    ]
-    for o in same:
-        assert digest(*o) == digest(), o
-    others = [
-        ["rounds=3"],
-        ["engine.precision=float64"],
-        ["data.seed=1"],
-        ["eval_every=2"],
-        ["algo=fedprox"],
-        ["model=mlp"],
-    ]
-    digests = [digest(*o) for o in others]
-    assert len({*digests, digest()}) == len(others) + 1
+SAME = """seed=3 device=cpu engine.mode=loop engine.cohort_size=3 engine.workers=2 results_dir=x
+    data_dir=x tracker=wandb force=true algo.server_lr=1"""
+OTHERS = "rounds=3 engine.precision=float64 data.seed=1 eval_every=2 algo=fedprox model=mlp"
+
+
+@pytest.mark.parametrize("typed", SAME.split())
+def test_keys_that_are_no_part_of_a_setting(typed):
+    assert compose_run([typed]).digest == compose_run([]).digest
+
+
+def test_keys_that_are_part_of_a_setting():
+    typed = OTHERS.split()
+    digests = {compose_run([key]).digest for key in typed}
+    assert len(digests | {compose_run([]).digest}) == len(typed) + 1
 
 
 @pytest.mark.parametrize(
@@ -175,30 +177,27 @@ def test_departures_name_what_differs_from_the_experiment():
     more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]
     composer = Composer()
     departures = composer.config([*chosen, *more]).departures
-    assert departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
+    assert departures == {
+        "algo.alpha": [1, 2],
+        "local.momentum": [0, 0.9],
+        "rounds": [1000, 10],
+    }
     assert composer.config(chosen).departures == {}
     assert composer.config(more[:3]).departures == {}  # of no experiment
 
 
 def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
-    """What follows the parsing reads attributes: no text, no ~, no number that may be two things."""
+    """The configuration has no text for numbers, no ~, and no number that may be two things."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    typed = [
-        "rounds=1e1",
-        "participation=1",
-        "local.epochs=3",
-        "local.batch_size=full",
-        "engine.workers=auto",
-    ]
-    config = compose_run(
-        [*typed, "data.seed=null", "seed=4", "init.path=~/w.safetensors", "data_dir=~/d"]
-    )
+    typed = "rounds=1e1 participation=1 local.epochs=3 local.batch_size=full engine.workers=auto"
+    places = ["init.path=~/w.safetensors", "data_dir=~/d"]
+    config = compose_run([*typed.split(), *places, "data.seed=null", "seed=4"])
     assert config.rounds == 10
     assert config.local.epochs == (3, 3)
     assert config.local.batch_size is None
     assert config.engine.workers is None
     assert type(config.participation) is float
-    assert type(compose_run(["participation=3.0"]).participation) == int
+    assert type(compose_run(["participation=3.0"]).participation) is int
     assert config.data.seed == 4
     assert config.data.partition is None
     assert config.tracker.target is None
@@ -206,7 +205,7 @@ def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
     assert config.data_dir == tmp_path / "d"
     assert config.tree["data_dir"] == "~/d"  # as typed: config.yaml is the same on every machine
     assert config.path.parts[:3] == ("results", "synthetic_leaf", "fedavg")
-    assert compose_run(["local.epochs=[1,4]", "keep_clients=[0,2]"]).keep_clients == (0, 2)
+    assert compose_run(["keep_clients=[0,2]"]).keep_clients == (0, 2)
     with pytest.raises(FrozenInstanceError):
         config.rounds = 3
     assert config.algo.options == {"server_lr": 1.0, "weights": "size"}
@@ -246,7 +245,11 @@ def test_a_sweep_is_parsed_into_its_values():
             "algo": {"lr": 0.1, "names": ["a", None]},
             "none": None,
         },
-        {"rounds": 5, "algo": {"a": "${rounds}", "b": "${.a}"}, "text": "costs $5"},
+        {
+            "rounds": 5,
+            "algo": {"a": "${rounds}", "b": "${.a}"},
+            "text": "costs $5",
+        },
         {"home": "${oc.env:NO_SUCH,${other}}", "other": "there", "last": {"x": "${home}/x"}},
         {"escaped": r"\${rounds}", "rounds": 5},
     ],
@@ -263,27 +266,30 @@ def test_a_missing_value_in_any_section_is_refused():
         resolved({"rounds": 5, "algo": {"lr": "???"}})
 
 
+ENVIRONMENT = """
+    _target_: fedbench.algorithms.fedavg.fedavg
+    token: ${oc.env:FEDBENCH_TEST_TOKEN}
+    words: ["${oc.env:FEDBENCH_TEST_TOKEN}"]
+    copy: ${algo.token}-x
+    server_lr: ${oc.decode:${oc.env:FEDBENCH_TEST_LR}}
+"""
+
+
 def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypatch):
-    """In the files of a run, also where another key refers to it; the run, its identity and numbers have the value."""
-    own = tmp_path / "own"
-    (own / "algo").mkdir(parents=True)
-    (own / "algo/mine.yaml").write_text(
-        "_target_: fedbench.algorithms.fedavg.fedavg\ntoken: ${oc.env:FEDBENCH_TEST_TOKEN}\n"
-        'words: ["${oc.env:FEDBENCH_TEST_TOKEN}"]\ncopy: ${algo.token}-x\n'
-        "server_lr: ${oc.decode:${oc.env:FEDBENCH_TEST_LR}}\n"
-    )
+    """Also where another key refers to it; the run and its identity have the value."""
+    write_files(tmp_path, {"algo/mine.yaml": ENVIRONMENT})
     monkeypatch.setenv("FEDBENCH_TEST_LR", "0.5")
+    reference = "${oc.env:FEDBENCH_TEST_TOKEN}"
     digests = set()
     for token in ("hunter2", "hunter3"):
         monkeypatch.setenv("FEDBENCH_TEST_TOKEN", token)
-        config = Composer(own).config(["algo=mine"])
+        config = Composer(tmp_path).config(["algo=mine"])
         assert config.algo.options == {
             "token": token,
             "words": [token],
             "copy": f"{token}-x",
             "server_lr": 0.5,
         }
-        reference = "${oc.env:FEDBENCH_TEST_TOKEN}"
         assert config.stored_tree["algo"] == {
             "_target_": "fedbench.algorithms.fedavg.fedavg",
             "token": reference,

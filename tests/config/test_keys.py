@@ -10,12 +10,16 @@ from fedbench.config.targets import function_of
 from fedbench.core.config_values import config_value
 
 
+def tree_with(key):
+    section, _, name = key.rpartition(".")
+    return {section: {name: 1}} if section else {name: 1}
+
+
 @pytest.mark.parametrize(
     "key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"]
 )
 def test_places_the_engine_and_the_seed_are_no_part_of_a_setting(key):
-    section, _, name = key.rpartition(".")
-    assert setting({section: {name: 1}} if section else {name: 1}) == {}
+    assert setting(tree_with(key)) == {}
 
 
 @pytest.mark.parametrize(
@@ -23,18 +27,7 @@ def test_places_the_engine_and_the_seed_are_no_part_of_a_setting(key):
     ["engine.precision", "data.clients", "data.downloads", "devices", *sorted(REPORTING_KEYS)],
 )
 def test_other_keys_are(key):
-    section, _, name = key.rpartition(".")
-    assert setting({section: {name: 1}} if section else {name: 1}) == {key: 1}
-
-
-def test_the_setting_of_a_configuration():
-    config = {
-        "seed": 3,
-        "rounds": 5,
-        "engine": {"mode": "loop", "precision": "float32"},
-        "data": {"download": True},
-    }
-    assert setting(config) == {"rounds": 5, "engine.precision": "float32"}
+    assert setting(tree_with(key)) == {key: 1}
 
 
 def test_a_constant_rate_is_the_setting_of_runs_from_before_schedules():
@@ -46,7 +39,14 @@ def test_a_constant_rate_is_the_setting_of_runs_from_before_schedules():
         "decay_to": 0.0,
     }
     assert setting({"local": {"lr": 0.1, **constant}}) == {"local.lr": 0.1}
-    decaying = {"local": {"lr": 0.1, **constant, "schedule": "decay", "decay_factor": 0.9}}
+    decaying = {
+        "local": {
+            "lr": 0.1,
+            **constant,
+            "schedule": "decay",
+            "decay_factor": 0.9,
+        }
+    }
     assert setting(decaying) == {
         "local.lr": 0.1,
         "local.schedule": "decay",

@@ -1,6 +1,7 @@
 """Search spaces: where they come from, what their values are, and what is refused."""
 
 import pytest
+from command_line import write_files
 from tools import CONF
 
 from fedbench.config.compose import compose_run
@@ -15,15 +16,16 @@ def space(algo, *typed, config_dir=None):
     return search_space(algo, config_dir, parse_overrides(typed))
 
 
+@pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("algo", options("algo"))
-def test_every_method_has_a_space_all_of_whose_values_it_takes(algo):
+def test_every_method_has_a_space_all_of_whose_values_it_takes(algo, end):
     axes = space(algo)
     assert axes
-    for end in (0, 1):
-        config = compose_run([f"algo={algo}", *(f"{a.key}={as_value(a.ends[end])}" for a in axes)])
-        for axis in axes:
-            section, name = axis.key.split(".")
-            assert config.tree[section][name] == axis.ends[end]
+    values = [f"{axis.key}={as_value(axis.ends[end])}" for axis in axes]
+    config = compose_run([f"algo={algo}", *values])
+    for axis in axes:
+        section, name = axis.key.split(".")
+        assert config.tree[section][name] == axis.ends[end]
 
 
 def test_the_client_learning_rate_is_shared_by_all_methods_that_have_one():
@@ -31,41 +33,45 @@ def test_the_client_learning_rate_is_shared_by_all_methods_that_have_one():
     assert without == {"fedsps"}
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "tune").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted((CONF / "tune").glob("*.yaml")),
+    ids=lambda p: p.stem,
+)
 def test_every_axis_says_where_its_values_come_from(path):
     for line in path.read_text().splitlines():
         if line.startswith(("algo.", "local.")):
             assert " # " in line, line
 
 
-def test_an_override_replaces_or_fixes_an_axis():
-    assert [a.text for a in space("fedprox")] == [
-        "local.lr=tag(log,interval(0.0001,1))",
-        "algo.mu=0.001,0.01,0.1,0.5,1",
-    ]
-    assert [a.text for a in space("fedprox", "algo.mu=0.1")] == [
-        "local.lr=tag(log,interval(0.0001,1))"
-    ]
-    assert [a.text for a in space("fedprox", "algo={mu: 0.1}")] == [
-        "local.lr=tag(log,interval(0.0001,1))"
-    ]
-    typed = space(
-        "fedprox",
-        "local.lr=interval(0.1,0.2)",
-        "algo.mu=tag(log, interval(0.01, 1))",
-        "local.epochs=1,2",
-    )
-    assert [a.text for a in typed] == [
-        "local.lr=interval(0.1,0.2)", "algo.mu=tag(log,interval(0.01,1))", "local.epochs=1,2",
-    ]  # fmt: skip
+def texts(*args, **more):
+    return [axis.text for axis in space(*args, **more)]
 
 
-def test_the_text_of_a_space_makes_the_space_again():
-    for algo in options("algo"):
-        axes = space(algo)
-        texts = [a.text for a in axes]
-        again = search_space(algo, None, parse_overrides(texts))
-        assert [a.text for a in again] == texts
+LR_TEXT = "local.lr=tag(log,interval(0.0001,1))"
+TYPED = [
+    "local.lr=interval(0.1,0.2)",
+    "algo.mu=tag(log,interval(0.01,1))",
+    "local.epochs=1,2",
+]
+
+
+@pytest.mark.parametrize(
+    ("typed", "axes"),
+    [
+        ([], [LR_TEXT, "algo.mu=0.001,0.01,0.1,0.5,1"]),
+        (["algo.mu=0.1"], [LR_TEXT]),
+        (["algo={mu: 0.1}"], [LR_TEXT]),
+        (TYPED, TYPED),
+    ],
+)
+def test_an_override_replaces_or_fixes_an_axis(typed, axes):
+    assert texts("fedprox", *typed) == axes
+
+
+@pytest.mark.parametrize("algo", options("algo"))
+def test_the_text_of_a_space_makes_the_space_again(algo):
+    assert texts(algo, *texts(algo)) == texts(algo)
 
 
 def test_values_of_a_range_have_three_digits_and_stay_inside():
@@ -75,17 +81,18 @@ def test_values_of_a_range_have_three_digits_and_stay_inside():
     assert [grid.value(place) for place in range(4)] == [1, "a", None, 4]
 
 
+GRID = Axis("algo.mu", grid=(0.1, 1, 0.5))
+
+
 @pytest.mark.parametrize(
     ("axis", "value", "edge"),
     [
-        (LR, 1e-4, "lower"),
         (LR, 10 ** (-4 + 4 * 0.049), "lower"),  # 5 % of four orders of magnitude
         (LR, 10 ** (-4 + 4 * 0.051), None),
         (LR, 0.99, "upper"),
-        (LR, 0.01, None),
-        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 0.1, "lower"),
-        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 1, "upper"),
-        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 0.5, None),
+        (GRID, 0.1, "lower"),
+        (GRID, 1, "upper"),
+        (GRID, 0.5, None),
         (Axis("algo.mu", grid=(0.1, 0.9)), 0.9, None),  # both are ends
         (Axis("algo.adjust", grid=("plus", "sin", "sqrt")), "plus", None),
     ],
@@ -97,13 +104,11 @@ def test_the_edge_of_an_axis(axis, value, edge):
 def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
     with pytest.raises(RequestError, match="algo=mine has no search space"):
         space("mine")
-    (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / "mine.yaml").write_text("algo.x: interval(0,2)\nlocal.momentum: 0,0.9\n")
-    assert [a.text for a in space("mine", config_dir=tmp_path)] == [
-        "local.lr=tag(log,interval(0.0001,1))", "algo.x=interval(0,2)", "local.momentum=0,0.9",
-    ]  # fmt: skip
+    write_files(tmp_path, {"tune/mine.yaml": "algo.x: interval(0,2)\nlocal.momentum: 0,0.9\n"})
+    own = ["algo.x=interval(0,2)", "local.momentum=0,0.9"]
+    assert texts("mine", config_dir=tmp_path) == [LR_TEXT, *own]
     # or on the command line
-    assert [a.key for a in space("mine", "algo.x=1,2")] == ["local.lr", "algo.x"]
+    assert texts("mine", "algo.x=1,2") == [LR_TEXT, "algo.x=1,2"]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +123,7 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
     ],
 )
 def test_a_malformed_space_is_refused(tmp_path, content, text):
-    (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / "mine.yaml").write_text(content)
+    write_files(tmp_path, {"tune/mine.yaml": content})
     with pytest.raises(RequestError, match=text):
         space("mine", config_dir=tmp_path)
 
