@@ -412,7 +412,15 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
         "q-FedAvg",
     ]
     title = "## AdaFedAdam, Table 5: Synthetic, vanilla SGD (reduced)"
-    assert max(map(len, out[out.index(title) :])) <= 100
+    assert (
+        max(
+            map(
+                len,
+                out[out.index(title) :],
+            )
+        )
+        <= 100
+    )
     assert out[-1].startswith("next: fedbench report results ")
     reduced = "data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)"
     assert f"- reduced, all runs: {reduced}" in out
@@ -534,50 +542,24 @@ def test_all_lists_at_once(fed):
     assert {"fedprox", "simplecnn"} <= {word for line in out for word in line.split()}
 
 
-WITHOUT_IMPORTS = {
-    "help and configuration": (
-        [["--help"], ["list"], ["--cfg", "job", SETUP]],
-        0,
-        ["torch", "pandas", "numpy"],
-    ),
-    "lists": (
-        [["list", "metric"], ["list", "algo"]],
-        0,
-        ["torch"],
-    ),
-    "a plan": (
-        [["reproduce", "--plan", "fedfa/table2"]],
-        0,
-        ["torch", "matplotlib"],
-    ),
-    "wrong keys and choices": (
-        [
-            ["foo=1"],
-            ["algo=fedpro"],
-            ["algo.mux=1"],
-            ["local.lr=x"],
-            ["data=mnist_2clas"],
-        ],
-        2,
-        ["torch"],
-    ),
-    # a sweep composes all combinations before it checks a method
-    "wrong sweeps": (
-        [["-m", "algo=fedavg,fedpro"], ["-m", "local.lr=0.1,x"], ["-m", "rounds=-1"]],
-        2,
-        ["torch"],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WITHOUT_IMPORTS)
-def test_light_commands_import_no_heavy_package(tmp_path, case):
+@pytest.mark.parametrize(
+    ("commands", "status", "heavy"),
+    [
+        (["--help", "list", f"--cfg job {SETUP}"], 0, "torch pandas numpy"),
+        (["list metric", "list algo"], 0, "torch"),
+        (["reproduce --plan fedfa/table2"], 0, "torch matplotlib"),
+        (["foo=1", "algo=fedpro", "algo.mux=1", "local.lr=x", "data=mnist_2clas"], 2, "torch"),
+        # a sweep composes all combinations before it checks a method
+        (["-m algo=fedavg,fedpro", "-m local.lr=0.1,x", "-m rounds=-1"], 2, "torch"),
+    ],
+    ids=["configuration", "lists", "plan", "wrong requests", "wrong sweeps"],
+)
+def test_light_commands_import_no_heavy_package(tmp_path, commands, status, heavy):
     """Torch alone takes most of a second to import."""
-    commands, status, heavy = WITHOUT_IMPORTS[case]
     code = (
         "import sys; from fedbench.cli import main; "
-        f"assert {{main(args) for args in {commands}}} == {{{status}}}; "
-        f"assert not set({heavy}) & set(sys.modules)"
+        f"assert {{main(words.split()) for words in {commands}}} == {{{status}}}; "
+        f"assert not set({heavy.split()}) & set(sys.modules)"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -863,7 +845,11 @@ LSTM = ["model=lstm_char", "model.hidden=4", "rounds=1"]
 
 
 def write_npz(x):
-    np.savez("t.npz", x=x, y=np.arange(10) % 2)
+    np.savez(
+        "t.npz",
+        x=x,
+        y=np.arange(10) % 2,
+    )
 
 
 @pytest.fixture
@@ -925,11 +911,6 @@ def test_real_mnist_in_two_classes(train, real_data):
     assert len(sizes) == 1000
     assert sizes.min() >= 10
     assert sizes.sum() == pytest.approx(69035, rel=0.02)  # FedFa, Table 1
-
-
-@pytest.mark.data("MNIST")
-def test_real_mnist_by_a_dirichlet_distribution(train, real_data):
-    train("data=mnist_dirmin0.1", "rounds=1", "participation=0.1", f"data_dir={real_data}")
 
 
 @pytest.mark.slow

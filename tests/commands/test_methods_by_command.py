@@ -45,7 +45,10 @@ def read(path, rows=()):
     """The models in a file, as vectors."""
     held = load_file(path)
     return np.concatenate(
-        [held["weight"].reshape(*rows, -1), held["bias"].reshape(*rows, -1)],
+        [
+            held["weight"].reshape(*rows, -1),
+            held["bias"].reshape(*rows, -1),
+        ],
         -1,
     )
 

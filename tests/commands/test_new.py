@@ -40,7 +40,10 @@ def test_their_own_tests_pass(fed, tmp_path):
 
 
 # its own test has a run without a download
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "partition"])
+@pytest.mark.parametrize(
+    "kind",
+    [k for k in KINDS if k != "partition"],
+)
 def test_the_command_that_is_printed_runs(fed, kind):
     out = written(fed, kind)
     words = out[5].split()

@@ -264,7 +264,11 @@ def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tm
     Two setups have momentum, 6 runs of a variant; four variants concern AdaFedAdam everywhere.
     """
     variants = ("loss_ratio", "unscaled_step", "ratio_unscaled", "certainty_after_6")
-    counts = {"": 9, "carried_momentum": 6, **dict.fromkeys(variants, 9)}
+    counts = {
+        "": 9,
+        "carried_momentum": 6,
+        **dict.fromkeys(variants, 9),
+    }
     monkeypatch.chdir(ROOT)
     adopted = plan(["adafedadam/table4"], "full")
     jobs = plan(["adafedadam/table4"], "full", readings=True)
@@ -437,7 +441,10 @@ def test_a_plan_names_the_place_and_the_reductions():
 def test_a_plan_names_the_files_that_are_missing(tmp_path):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    for name in ("test_batch", *(f"data_batch_{k}" for k in range(1, 6))):
+    for name in (
+        "test_batch",
+        *(f"data_batch_{k}" for k in range(1, 6)),
+    ):
         (folder / name).touch()
     names = ["adafed/table1", "adafed/table2", "fedfa/table2", "adafedadam/table4"]
     missing = missing_files(

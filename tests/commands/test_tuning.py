@@ -83,7 +83,13 @@ def test_the_best_trial_on_validation_examples_is_chosen(tune, tmp_path):
     assert sum(chosen) / 2 == pytest.approx(best, rel=1e-12)
     assert len(tuned["trials"]) == 5
     facts = {"budget": 5, "seeds": [1000, 1001], "metric": "val_accuracy_mean"}
-    assert stored.items() >= {**facts, "optuna": optuna.__version__}.items()
+    assert (
+        stored.items()
+        >= {
+            **facts,
+            "optuna": optuna.__version__,
+        }.items()
+    )
 
 
 def test_test_examples_play_no_part(tune, tmp_path, monkeypatch):
@@ -272,7 +278,14 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
 
 def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp_path):
     diverging = ["local.lr=1e29,1e30", "model=mlp", *DATA, "rounds=50"]
-    status, lines, _ = fed("tune", "algo=fedavg", "budget=2", *diverging, "--jobs", "1")
+    status, lines, _ = fed(
+        "tune",
+        "algo=fedavg",
+        "budget=2",
+        *diverging,
+        "--jobs",
+        "1",
+    )
     assert status == 1
     assert "all trials diverged or failed" in "\n".join(lines)
     assert not list(tmp_path.glob("results/tuning/conf/**/*.yaml"))

@@ -203,8 +203,8 @@ def test_a_revision_above_1_enters_the_digest(tmp_path, monkeypatch):
     assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 1}
     code = (ROOT / "fedbench/algorithms/adafed.py").read_text()
     revised = f"{code}\nREVISION = 2  # the step is shorter\n"
-    write_files(tmp_path, {"algorithms/adafed.py": revised})
-    monkeypatch.setattr(identity, "_PACKAGE", tmp_path)
+    write_files(tmp_path, {"fedbench/algorithms/adafed.py": revised})
+    monkeypatch.setattr(identity, "_PACKAGE", tmp_path / "fedbench")
     monkeypatch.setattr(identity, "_revision", identity._revision.__wrapped__)  # not cached
     assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 2}
     changed = {name for name in names if digest_of(f"algo={name}") != before[name]}

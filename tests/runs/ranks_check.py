@@ -68,7 +68,12 @@ def never(i):
 
 
 with pytest.raises(OutOfMemory, match="alone"):
-    engine.within_memory(lambda: engine.map(never, ITEMS), "clients", lambda: 1, "alone")
+    engine.within_memory(
+        lambda: engine.map(never, ITEMS),
+        "clients",
+        lambda: 1,
+        "alone",
+    )
 
 
 # another error of one process ends all, and names it
@@ -77,7 +82,10 @@ def fault(i):
         raise ValueError("made up")
 
 
-with pytest.raises(ValueError if ranks.rank == 1 else FailedElsewhere, match="made up") as error:
+with pytest.raises(
+    ValueError if ranks.rank == 1 else FailedElsewhere,
+    match="made up",
+) as error:
     engine.map(fault, ITEMS)
 assert (
     ranks.rank == 1 or str(error.value) == f"process 1 of {ranks.world_size}: ValueError: made up"
@@ -112,9 +120,27 @@ if ranks.rank == 1:
         engine.within_memory(outside, "clients", lambda: 4, "alone")
 
 # different models are noticed after the round
-assert ranks.agreed(3, torch.tensor([float("nan")]), None) is None
-assert ranks.agreed(3, torch.ones(2), 15 if ranks.rank == 1 else None) == 15
+assert (
+    ranks.agreed(
+        3,
+        torch.tensor([float("nan")]),
+        None,
+    )
+    is None
+)
+assert (
+    ranks.agreed(
+        3,
+        torch.ones(2),
+        15 if ranks.rank == 1 else None,
+    )
+    == 15
+)
 with pytest.raises(RuntimeError, match="different models in round 4"):
-    ranks.agreed(4, torch.tensor([float(ranks.rank)]), None)
+    ranks.agreed(
+        4,
+        torch.tensor([float(ranks.rank)]),
+        None,
+    )
 engine.close()
 (Path(sys.argv[1]) / str(ranks.rank)).touch()

@@ -17,25 +17,14 @@ from fedbench.runs.executors import ray as ray_executor
 from fedbench.runs.executors.base import RunBatch
 from fedbench.runs.executors.ray import RayExecutor
 
-SEEDS = 6
-
-
-def overrides(results, rounds):
-    base = [
-        "data=synthetic_leaf",
-        "data.clients=30",
-        "algo=scaffold",
-        f"rounds={rounds}",
-        "eval_every=500",
-    ]
-    return [[*base, f"results_dir={results}", f"seed={seed}"] for seed in range(SEEDS)]
-
 
 def main():
     """Carry out the sweep and print the state of every run, and what has happened."""
-    results, rounds, event = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    results = Path(sys.argv[1])
+    rounds, event = sys.argv[2:]
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0})
-    first, _ = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
+    first = nodes.add_node(num_cpus=1)
+    nodes.add_node(num_cpus=1)
     happened = []
 
     def happen():
@@ -48,28 +37,27 @@ def main():
             for process in (raylet, *raylet.children(recursive=True)):
                 process.suspend()
         else:
-            ray = [
-                str(Path(sys.executable).with_name("ray")),
-                "start",
-                f"--address={nodes.address}",
-                "--num-cpus=1",
-            ]
-            subprocess.run(ray, check=True, capture_output=True)
+            ray = Path(sys.executable).with_name("ray")
+            start = [ray, "start", f"--address={nodes.address}", "--num-cpus=1"]
+            subprocess.run(start, check=True, capture_output=True)
         happened.append(event)
 
     thread = threading.Thread(target=happen)
     thread.start()
     ray_executor.SILENT_SECONDS = 15.0
-    compose = Composer().config
-    batch = RunBatch([compose(texts) for texts in overrides(results, rounds)], quiet=True)
+    base = ["data.clients=30", "algo=scaffold", f"rounds={rounds}", "eval_every=500"]
+    composer = Composer()
+    configs = [
+        composer.config([*base, f"results_dir={results}", f"seed={seed}"]) for seed in range(6)
+    ]
+    batch = RunBatch(configs, quiet=True)
     RayExecutor(nodes.address).execute(batch)
     thread.join()
     print("states", *(result.status for result in batch.results))
     print("happened", *happened)
     for process in psutil.process_iter(["cmdline"]):  # what `ray start` has started lives on
-        if process.info["cmdline"] and any(
-            nodes.address in word for word in process.info["cmdline"][1:]
-        ):
+        words = process.info["cmdline"] or []
+        if any(nodes.address in word for word in words[1:]):
             process.kill()
 
 

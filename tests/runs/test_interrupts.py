@@ -1,11 +1,10 @@
-"""Signals that ask a run to end: it finishes its round, saves it, says so, and goes on when it is asked again."""
+"""Signals that ask a run to end: it finishes and saves its round, and can be resumed."""
 
-import json
 import os
 import signal
 
 import pytest
-from command_line import FAST, run_dir
+from command_line import FAST, meta_of, model_of
 
 from fedbench.runs.process import (
     Interrupted,
@@ -22,16 +21,16 @@ SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
 
 @pytest.fixture
 def at_round(monkeypatch):
-    """Send signals to this process while a round is recorded."""
+    """Send signals to this process while a round is recorded, once."""
+    real = TrainingSession.record
 
     def send(round, *numbers):
-        real = TrainingSession.record
+        pending = list(numbers)
 
         def record(self, snapshot):
             result = real(self, snapshot)
-            if snapshot.round == round:
-                for number in numbers:
-                    os.kill(os.getpid(), number)
+            while pending and snapshot.round == round:
+                os.kill(os.getpid(), pending.pop(0))
             return result
 
         monkeypatch.setattr(TrainingSession, "record", record)
@@ -39,63 +38,66 @@ def at_round(monkeypatch):
     return send
 
 
+def checkpoint(tmp_path):
+    """The directory of the only run, and the round of its checkpoint."""
+    (meta,) = (tmp_path / "results").rglob("meta.json")
+    saved = Recorder(meta.parent).load()
+    return meta.parent, saved and saved[1]["round"]
+
+
 def test_who_forces_a_run_is_told_that_this_starts_over(fed, at_round):
     at_round(2, signal.SIGINT)
-    assert fed(*FAST, "force=True")[2].endswith(
-        "; run the same command again to resume (force=true starts over)\n"
-    )
+    _, _, err = fed(*FAST, "force=True")
+    assert err.endswith("; run the same command again to resume (force=true starts over)\n")
 
 
 @pytest.mark.parametrize("name", SIGNALS)
-def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, monkeypatch, name):
+def test_a_run_ends_after_its_round_and_goes_on_later(fed, train, tmp_path, at_round, name):
     number = getattr(signal, name)
     handlers = [signal.getsignal(getattr(signal, n)) for n in SIGNALS]
-    _, out, _ = fed(*FAST, "results_dir=whole")
-    whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
-    with monkeypatch.context():
-        at_round(2, number)
-        status, out, err = fed(*FAST)
+    whole = model_of(train(*FAST, "results_dir=whole"))
+    at_round(2, number)
+    status, _, err = fed(*FAST)
     assert status == 128 + number
     assert "ending after this round" in err
-    (meta,) = (tmp_path / "results").rglob("meta.json")
-    where = f"at round 2 of 4: {meta.parent.relative_to(tmp_path)}"
+    path, round = checkpoint(tmp_path)
+    assert round == 2
+    where = f"at round 2 of 4: {path.relative_to(tmp_path)}"
     assert err.endswith(f"fedbench: interrupted {where}; run the same command again to resume\n")
-    assert json.loads(meta.read_text())["status"] == "interrupted"
-    saved = Recorder(meta.parent).load()
-    assert saved[1]["round"] == 2
+    assert meta_of(path)["status"] == "interrupted"
     assert [signal.getsignal(getattr(signal, n)) for n in SIGNALS] == handlers
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    status, out, err = fed(*FAST)
+    status, _, err = fed(*FAST)
     assert status == 0
     assert "resuming at round 2 of 4" in err
-    assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
+    assert model_of(path) == whole
 
 
 def test_a_round_that_is_saved_already_is_not_saved_again(fed, at_round, monkeypatch):
     """Its files would be written over while they are the only checkpoint."""
-    saved, real = [], Recorder.save
+    rounds = []
+    real = Recorder.save
+
+    def save(self, tensors, progress):
+        rounds.append(progress["round"])
+        real(self, tensors, progress)
+
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0)
-    monkeypatch.setattr(
-        Recorder, "save", lambda self, w, p: (saved.append(p["round"]), real(self, w, p))
-    )
+    monkeypatch.setattr(Recorder, "save", save)
     at_round(2, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
-    assert saved[-1] == 2
-    assert len(saved) == len(set(saved))
+    assert rounds[-1] == 2
+    assert len(rounds) == len(set(rounds))
 
 
 def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
     at_round(2, signal.SIGINT, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
-    (meta,) = (tmp_path / "results").rglob("meta.json")
-    saved = Recorder(meta.parent).load()
-    assert saved is None or saved[1]["round"] < 2
+    assert checkpoint(tmp_path)[1] in (None, 0, 1)
 
 
-def test_a_signal_in_the_last_round_changes_nothing(fed, at_round):
+def test_a_signal_in_the_last_round_changes_nothing(train, at_round):
     at_round(4, signal.SIGTERM)
-    assert fed(*FAST)[0] == 0
+    train(*FAST)
 
 
 def test_a_signal_in_the_last_round_of_a_run_ends_the_sweep(fed, tmp_path, at_round):
@@ -107,26 +109,33 @@ def test_a_signal_in_the_last_round_of_a_run_ends_the_sweep(fed, tmp_path, at_ro
     assert not list(tmp_path.rglob("seed_1"))
 
 
-def test_a_signal_that_is_ignored_stays_ignored(fed, at_round):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        at_round(2, signal.SIGHUP)
-        assert fed(*FAST)[0] == 0
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+@pytest.fixture
+def handler():
+    """Set the handler of a signal for a test."""
+    before = {}
+
+    def use(number, function):
+        before[number] = signal.signal(number, function)
+
+    yield use
+    for number, function in before.items():
+        signal.signal(number, function)
 
 
-def test_a_handler_of_the_calling_program_is_left_alone():
-    came = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
-    try:
-        with between_rounds() as asked:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert came == [signal.SIGUSR1]
-            assert asked() is None
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+def test_a_signal_that_is_ignored_stays_ignored(train, at_round, handler):
+    handler(signal.SIGHUP, signal.SIG_IGN)
+    at_round(2, signal.SIGHUP)
+    train(*FAST)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_handler_of_the_calling_program_is_left_alone(handler):
+    received = []
+    handler(signal.SIGUSR1, lambda number, frame: received.append(number))
+    with between_rounds() as asked:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert received == [signal.SIGUSR1]
+        assert asked() is None
 
 
 def test_outside_of_rounds_a_signal_is_an_exception():

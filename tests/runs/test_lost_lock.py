@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import torch
-from command_line import FAST, run_dir
+from command_line import FAST
 from filelock import Timeout
 from tools import ROOT
 
@@ -50,23 +50,28 @@ WRITES = {
 }
 
 
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("lock", ["held", "removed", "replaced"])
+def test_all_is_written_with_the_lock(begun, write):
+    before = contents(begun.path)
+    WRITES[write](begun)
+    assert write == "meta" or contents(begun.path) != before
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("lock", ["removed", "replaced"])
 def test_nothing_is_written_without_the_lock(begun, write, lock):
     file = begun.path / ".lock"
-    if lock != "held":
-        file.unlink()
+    file.unlink()
     if lock == "replaced":
         file.touch()
-    before = {p.name: p.read_bytes() for p in begun.path.rglob("*") if p.is_file()}
-    if lock == "held":
+    before = contents(begun.path)
+    with pytest.raises(NotWritten, match=r"its \.lock was removed, and another process may have"):
         WRITES[write](begun)
-        return
-    with pytest.raises(
-        NotWritten, match=r"its \.lock was removed, and another process may have it; wait until"
-    ):
-        WRITES[write](begun)
-    assert {p.name: p.read_bytes() for p in begun.path.rglob("*") if p.is_file()} == before
+    assert contents(begun.path) == before
 
 
 def test_a_round_follows_the_one_before_it_alone(begun):
@@ -75,15 +80,12 @@ def test_a_round_follows_the_one_before_it_alone(begun):
     with begun.rounds.open("a") as other:
         other.write('{"round": 1}\n')
     for write in ("append", "finish"):
-        with pytest.raises(
-            NotWritten, match=r"another process has written to rounds\.jsonl; wait until"
-        ):
+        with pytest.raises(NotWritten, match=r"another process has written to rounds\.jsonl; wait"):
             WRITES[write](begun)
-    assert not read_run(begun.path).done
-    with pytest.raises(
-        DamagedRun, match="its rounds do not ascend: two processes have written to it"
-    ):
-        read_run(begun.path).rounds()
+    run = read_run(begun.path)
+    assert not run.done
+    with pytest.raises(DamagedRun, match="its rounds do not ascend: two processes have written"):
+        run.rounds()
 
 
 def test_two_recorders_of_a_run_are_not_open_at_once(tmp_path):
@@ -107,37 +109,36 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     assert {p.name for p in tmp_path.rglob("*")} == {"checkpoint", ".lock"}
 
 
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
 def test_a_process_that_wakes_after_another_one_has_finished_its_run_changes_nothing(
-    fed, tmp_path, monkeypatch
+    fed, train, tmp_path, monkeypatch
 ):
-    """It is frozen while round 2 is evaluated; its lock is removed, and the same command runs to its end."""
-    real, calls = training.evaluate, []
-    command = [sys.executable, "-m", "fedbench", *FAST]
+    """It is frozen while round 2 is evaluated; its lock is removed, and the same command runs."""
+    calls = []
+    finished = {}
+    real = training.evaluate
 
     def frozen(*given):
         calls.append(1)
         if len(calls) == 3:
             (lock,) = tmp_path.rglob(".lock")
             lock.unlink()
-            subprocess.run(
-                command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ, **PATH}
-            )
-            calls.extend(p.read_bytes() for p in sorted(lock.parent.iterdir()))
+            command = [sys.executable, "-m", "fedbench", *FAST]
+            subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
+            finished.update(contents(lock.parent))
         return real(*given)
 
     monkeypatch.setattr(training, "evaluate", frozen)
     status, _, err = fed(*FAST)
     assert status == 1, err
-    assert "its .lock was removed" in err, err
-    status, out, _ = fed(*FAST)
-    assert status == 0
-    assert "done already" in out[0]
-    path = run_dir(tmp_path, out)
-    assert calls[3:] == [p.read_bytes() for p in sorted(path.iterdir())]
+    assert "its .lock was removed" in err
+    path = train(*FAST)
+    assert contents(path) == finished
     assert read_run(path).rounds()["round"].tolist() == [0, 1, 2, 3, 4]
 
 
-PATH = {"PYTHONPATH": str(ROOT)}
 WITHOUT_FLOCK = """
 import errno, fcntl, os, signal, sys
 
@@ -155,10 +156,13 @@ sys.exit(main())
 
 def test_a_run_that_was_killed_resumes_on_a_file_system_without_flock(tmp_path):
     def run(how):
-        command = [sys.executable, "-W", "ignore", "-c", WITHOUT_FLOCK, how, *FAST]
-        env = {**os.environ, **PATH, "XDG_CACHE_HOME": str(tmp_path), "CXX": "none"}
         return subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+            [sys.executable, "-W", "ignore", "-c", WITHOUT_FLOCK, how, *FAST],
+            cwd=tmp_path,
+            env=ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path), "CXX": "none"},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
 
     assert run("killed").returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""More rounds for a finished run: it goes on from its state, and nothing shows that it did."""
+"""More rounds for a finished run: it continues from its state, with the results of one run."""
 
 import json
 import re
@@ -6,160 +6,95 @@ import shutil
 
 import pandas as pd
 import pytest
-from command_line import run_dir
+from command_line import interrupted, meta_of, model_of
 from tools import ALGORITHMS
 
 from fedbench.config.compose import compose_run
 from fedbench.runs.cached_run import depends_on_rounds
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "local.batch_size=20"]
-CLOCKS = ("seconds_train", "seconds_eval")
+KEPT = [*SMALL, "rounds=4", "keep_state=true"]
+CLOCKS = {"seconds_train", "seconds_eval"}
 
 
 def rows(path):
-    found = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in CLOCKS} for row in found]
+    """The recorded rounds without the clocks."""
+    lines = (path / "rounds.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
 
 
-def same(one, other):
+def models(path):
+    return {p.name: p.read_bytes() for p in path.glob("*.safetensors")}
+
+
+def assert_same(one, other):
     assert rows(one) == rows(other)
-    for name in ("model.safetensors", "personal.safetensors"):
-        assert (one / name).exists() == (other / name).exists()
-        if (one / name).exists():
-            assert (one / name).read_bytes() == (other / name).read_bytes()
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(one / "clients.parquet"), pd.read_parquet(other / "clients.parquet")
-    )
+    assert models(one) == models(other)
+    clients = [pd.read_parquet(path / "clients.parquet") for path in (one, other)]
+    pd.testing.assert_frame_equal(*clients)
 
 
-def both(fed, tmp_path, given, few, many):
-    """The run of ``many`` rounds in one go, and the one that goes on after ``few``; and what was said of it."""
-    whole = run_dir(tmp_path, fed(*given, f"rounds={many}", "results_dir=whole")[1])
-    short = run_dir(
-        tmp_path, fed(*given, f"rounds={few}", "keep_state=true", "results_dir=parts")[1]
-    )
-    status, lines, err = fed(*given, f"rounds={many}", "results_dir=parts")
-    assert status == 0
-    return whole, short, run_dir(tmp_path, lines), err
+@pytest.fixture
+def more(fed, train, tmp_path):
+    """Run some rounds and then more, which must be as in one go.
+
+    Returns the shorter run, the longer one, and its lines on standard error.
+    """
+
+    def run(*args, few=4, many=6):
+        args = [*SMALL, *args]
+        whole = train(*args, f"rounds={many}", "results_dir=whole")
+        short = train(*args, f"rounds={few}", "keep_state=true", "results_dir=parts")
+        status, out, err = fed(*args, f"rounds={many}", "results_dir=parts")
+        assert status == 0
+        longer = tmp_path / out[-1]
+        assert_same(whole, longer)
+        assert longer.parent.name == whole.parent.name != short.parent.name
+        return short, longer, err
+
+    return run
 
 
 @pytest.mark.parametrize(
-    "algo", ["afl", "apfl", "drfa", "fafed", "fedavg", "mimelite", "scaffold", "stem"]
+    "keys",
+    [
+        "algo=afl algo.partial=true participation=0.5",
+        "algo=apfl participation=0.5",
+        "algo=drfa participation=0.5",
+        "algo=fafed algo.variant=stateless participation=0.5",
+        "algo=fedavg participation=0.5",
+        "algo=mimelite participation=0.5",
+        "algo=scaffold participation=0.5",
+        "algo=stem",
+        "improved_clients=true eval_every=2",
+        "keep_clients=all eval_train_every=3",
+        "keep_clients=[2,4]",
+        "data.validation=0.2",
+        "engine.client_state=file algo=scaffold",
+        "algo=adafedadam eval_train_every=1",
+        "algo=fedcada eval_every=3",
+        "local.schedule=decay local.decay_factor=0.9",
+    ],
 )
-def test_twenty_and_then_forty_rounds_are_forty_rounds(fed, tmp_path, algo):
-    extra = (
-        ["algo.partial=true"]
-        if algo == "afl"
-        else ["algo.variant=stateless"]
-        if algo == "fafed"
-        else []
-    )
-    part = [] if algo in ("stem",) else ["participation=0.5"]
-    whole, short, longer, err = both(fed, tmp_path, [f"algo={algo}", *extra, *part, *SMALL], 4, 8)
+def test_four_and_then_seven_rounds_are_seven_rounds(more, tmp_path, keys):
+    short, longer, err = more(*keys.split(), many=7)
     assert f"continuing from round 3 of {short.relative_to(tmp_path)} (rounds=4)" in err
-    same(whole, longer)
-    assert longer.parent.name == whole.parent.name != short.parent.name
-    assert json.loads((longer / "meta.json").read_text())["continues"] == {
+    assert meta_of(longer)["continues"] == {
         "hash": short.parent.name,
         "rounds": 4,
     }
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "reason"),
     [
-        ["improved_clients=true", "eval_every=2"],
-        ["keep_clients=all", "eval_train_every=3"],
-        ["keep_clients=[2,4]"],
-        ["data.validation=0.2"],
-        ["engine.client_state=file", "algo=scaffold"],
-        ["algo=adafedadam", "eval_train_every=1"],
-        ["algo=fedcada", "eval_every=3"],
+        (["algo=fedcorr", "algo.iterations=0", "algo.mixup=false"], "fedcorr"),
+        (["local.schedule=cosine"], "local.schedule=cosine"),
     ],
-    ids=" ".join,
 )
-def test_whatever_is_recorded(fed, tmp_path, keys):
-    whole, _, longer, err = both(fed, tmp_path, [*SMALL, *keys], 4, 7)
-    assert "continuing from round 3" in err
-    same(whole, longer)
-
-
-def test_step_by_step(fed, tmp_path):
-    given = [*SMALL, "algo=fedadam", "keep_state=true"]
-    for rounds in (1, 2, 5):
-        status, lines, err = fed(*given, f"rounds={rounds}", "results_dir=parts")
-        assert (f"continuing from round {({2: 1, 5: 2}.get(rounds, 0)) - 1} of" in err) == (
-            rounds > 1
-        )
-        assert status == 0
-    whole = run_dir(tmp_path, fed(*given, "rounds=5", "results_dir=whole")[1])
-    same(whole, run_dir(tmp_path, lines))
-    assert (tmp_path / lines[-1] / "state").is_dir()  # which goes on further
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        ["local.lr=0.02"],
-        ["seed=1"],
-        ["data.seed=5"],
-        ["improved_clients=true"],
-        ["keep_clients=all"],
-        ["rounds=2"],
-        ["eval_every=2"],
-    ],
-    ids=" ".join,
-)
-def test_another_setting_or_a_shorter_run_does_not_go_on(fed, other):
-    fed(*SMALL, "rounds=4", "keep_state=true")
-    status, _, err = fed(*SMALL, "rounds=6", *other)
-    assert status == 0
-    assert "continuing" not in err
-
-
-def test_a_run_evaluated_less_often_does_not_serve(fed):
-    fed(*SMALL, "rounds=4", "eval_every=2", "keep_state=true")
-    assert "continuing" not in fed(*SMALL, "rounds=6", "eval_every=1")[2]
-
-
-def test_who_forces_a_run_begins_at_its_start(fed):
-    fed(*SMALL, "rounds=4", "keep_state=true")
-    assert "continuing" not in fed(*SMALL, "rounds=6", "force=true")[2]
-
-
-def test_without_keep_state_nothing_is_kept(fed, tmp_path):
-    path = run_dir(tmp_path, fed(*SMALL, "rounds=4")[1])
-    assert not (path / "state").exists()
-    assert "continuing" not in fed(*SMALL, "rounds=6")[2]
-    assert "has kept no state" in fed(*SMALL, "rounds=4", "keep_state=true")[2]
-
-
-def test_keeping_the_state_is_no_part_of_the_identity(fed, tmp_path):
-    one = run_dir(tmp_path, fed(*SMALL, "rounds=4", "results_dir=a")[1])
-    other = run_dir(tmp_path, fed(*SMALL, "rounds=4", "keep_state=true", "results_dir=b")[1])
-    assert one.parent.name == other.parent.name
-    same(one, other)
-
-
-def test_a_method_made_for_its_number_of_rounds_starts_over_and_says_so(fed, tmp_path):
-    given = [*SMALL, "algo=fedcorr", "algo.iterations=0", "algo.mixup=false"]
-    whole, _, longer, err = both(fed, tmp_path, given, 4, 6)
-    assert "starting over: fedcorr depends on the total number of rounds" in err
-    same(whole, longer)
-
-
-def test_a_rate_that_falls_over_all_rounds_starts_over_and_says_so(fed, tmp_path):
-    whole, _, longer, err = both(fed, tmp_path, [*SMALL, "local.schedule=cosine"], 4, 6)
-    assert "starting over: local.schedule=cosine depends on the total number of rounds" in err
-    same(whole, longer)
-
-
-def test_a_rate_that_decays_per_round_goes_on(fed, tmp_path):
-    whole, short, longer, err = both(
-        fed, tmp_path, [*SMALL, "local.schedule=decay", "local.decay_factor=0.9"], 4, 6
-    )
-    assert f"continuing from round 3 of {short.relative_to(tmp_path)}" in err
-    same(whole, longer)
+def test_a_run_that_depends_on_its_number_of_rounds_starts_over(more, keys, reason):
+    _, _, err = more(*keys)
+    assert f"starting over: {reason} depends on the total number of rounds" in err
 
 
 def test_which_methods_depend_on_the_number_of_rounds():
@@ -167,38 +102,83 @@ def test_which_methods_depend_on_the_number_of_rounds():
     assert depends_on_rounds(compose_run(["algo=fedcorr_adafed"]))
 
 
-def test_a_damaged_state_is_reported_and_the_run_starts_over(fed, tmp_path):
-    whole, short, _, _ = both(fed, tmp_path, SMALL, 4, 6)
-    (state,) = (short / "state").glob("round_*")
+def test_step_by_step(fed, train, tmp_path):
+    args = [*SMALL, "algo=fedadam", "keep_state=true"]
+    train(*args, "rounds=1", "results_dir=parts")
+    for before, rounds in ((1, 2), (2, 5)):
+        _, out, err = fed(*args, f"rounds={rounds}", "results_dir=parts")
+        assert f"continuing from round {before - 1} of" in err
+    path = tmp_path / out[-1]
+    assert_same(train(*args, "rounds=5", "results_dir=whole"), path)
+    assert (path / "state").is_dir()  # from which the next run would continue
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "local.lr=0.02",
+        "seed=1",
+        "data.seed=5",
+        "improved_clients=true",
+        "keep_clients=all",
+        "rounds=2",
+        "eval_every=2",
+        "force=true",
+    ],
+)
+def test_another_setting_or_a_shorter_run_does_not_continue(fed, train, other):
+    train(*KEPT)
+    status, _, err = fed(*SMALL, "rounds=6", other)
+    assert status == 0
+    assert "continuing" not in err
+
+
+def test_a_run_that_was_evaluated_less_often_does_not_serve(fed, train):
+    train(*KEPT, "eval_every=2")
+    assert "continuing" not in fed(*SMALL, "rounds=6", "eval_every=1")[2]
+
+
+def test_without_keep_state_nothing_is_kept(fed, train):
+    path = train(*SMALL, "rounds=4")
+    assert not (path / "state").exists()
+    assert "continuing" not in fed(*SMALL, "rounds=6")[2]
+    assert "has kept no state" in fed(*KEPT)[2]
+
+
+def test_keeping_the_state_is_no_part_of_the_identity(train):
+    plain = train(*SMALL, "rounds=4", "results_dir=a")
+    kept = train(*KEPT, "results_dir=b")
+    assert plain.parent.name == kept.parent.name
+    assert_same(plain, kept)
+
+
+def test_a_damaged_state_is_reported_and_the_run_starts_over(fed, train, tmp_path):
+    (state,) = (train(*KEPT) / "state").glob("round_*")
     state.write_bytes(state.read_bytes()[:-1] + b"x")
-    _, lines, err = fed(*SMALL, "rounds=7", "results_dir=parts")
+    _, out, err = fed(*SMALL, "rounds=7")
     assert re.search(r"starting over: the state in .* cannot be used: .*changed", err)
-    assert rows(run_dir(tmp_path, lines))[:6] == rows(whole)[:6]
+    assert_same(train(*SMALL, "rounds=7", "results_dir=whole"), tmp_path / out[-1])
 
 
-def test_a_state_that_has_changed_is_found_when_the_run_is_asked_for(fed, tmp_path):
-    given = [*SMALL, "rounds=3", "keep_state=true"]
-    path = run_dir(tmp_path, fed(*given)[1])
+def test_a_state_that_has_changed_is_found_when_the_run_is_asked_for(fed, train):
+    path = train(*KEPT)
     for file in sorted((path / "state").iterdir()):
         content = file.read_bytes()
         file.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
-        status, _, err = fed(*given)
+        status, _, err = fed(*KEPT)
         assert status == 1, err
-        assert f"state: {file.name} has changed since it was written" in err, err
+        assert f"state: {file.name} has changed since it was written" in err
         file.write_bytes(content)
-    assert fed(*given)[0] == 0
+    train(*KEPT)
 
 
-def test_a_run_that_continues_another_can_be_interrupted_and_keeps_saying_so(
-    fed, tmp_path, monkeypatch
-):
-    from command_line import interrupted
-
-    whole = run_dir(tmp_path, fed(*SMALL, "rounds=9", "results_dir=whole")[1])
-    fed(*SMALL, "rounds=4", "keep_state=true", "results_dir=parts")
-    interrupted(fed, monkeypatch, 3, *SMALL, "rounds=9", "results_dir=parts")
-    # the run has its own checkpoint by now
-    shutil.rmtree(next((tmp_path / "parts").glob("*/*/*/*/state")))
-    _, lines, _ = fed(*SMALL, "rounds=9", "results_dir=parts")
-    same(whole, run_dir(tmp_path, lines))
-    assert json.loads((tmp_path / lines[-1] / "meta.json").read_text())["continues"]["rounds"] == 4
+def test_a_run_that_continues_another_can_be_interrupted(fed, train, monkeypatch):
+    """It has its own checkpoint then, and still names the other run."""
+    whole = train(*SMALL, "rounds=9", "results_dir=whole")
+    short = train(*KEPT)
+    interrupted(fed, monkeypatch, 3, *SMALL, "rounds=9")
+    shutil.rmtree(short / "state")
+    path = train(*SMALL, "rounds=9")
+    assert model_of(path) == model_of(whole)
+    assert_same(whole, path)
+    assert meta_of(path)["continues"]["rounds"] == 4

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from command_line import models
+from command_line import write_files as write_texts
 from tools import ROOT
 
 from fedbench.config.compose import compose_run
@@ -23,71 +24,42 @@ from fedbench.runs.executors.ray import Mailbox, RayExecutor, _Run, run_task
 pytestmark = pytest.mark.processes
 
 NODES = Path(__file__).with_name("ray_nodes.py")
-ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "FEDBENCH_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0",
-}  # fmt: skip
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+    "FEDBENCH_OFFLINE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 
 def test_files_travel_without_the_lock_and_what_they_replace_goes(tmp_path):
-    here, there = tmp_path / "here", tmp_path / "there"
-    for name in (
-        "meta.json",
-        ".lock",
-        "checkpoint/manifest.json",
-        "checkpoint/round_2",
-        "checkpoint/client_states/x",
-    ):
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(name)
-    (there / "checkpoint").mkdir(parents=True)
-    (there / "checkpoint" / "round_1").write_text("old")
+    here = tmp_path / "here"
+    there = tmp_path / "there"
+    sent = ["checkpoint/manifest.json", "checkpoint/round_2", "meta.json"]
+    kept = [".lock", "checkpoint/client_states/x"]
+    write_texts(here, {name: name for name in [*sent, *kept]})
+    write_texts(there, {"checkpoint/round_1": "old"})
     files = read_files(here)
-    assert sorted(files) == ["checkpoint/manifest.json", "checkpoint/round_2", "meta.json"]
+    assert sorted(files) == sent
     write_files(files, there)
     assert read_files(there) == files
-    write_files({"meta.json": b"{}", "DONE": b"1"}, there)
-    assert read_files(there) == {"meta.json": b"{}", "DONE": b"1"}  # no checkpoint beside DONE
+    finished = {"meta.json": b"{}", "DONE": b"1"}
+    write_files(finished, there)
+    assert read_files(there) == finished  # no checkpoint beside DONE
 
 
-def test_what_vouches_for_other_files_is_written_last(tmp_path, monkeypatch):
-    """Cut off after any file, the manifest never names a checkpoint that is not there."""
-    written = []
-    monkeypatch.setattr(
-        "fedbench.runs.executors.node.replace_file",
-        lambda path, *_, **__: written.append(path.name),
-    )
-    write_files(
-        {
-            "DONE": b"",
-            "checkpoint/manifest.json": b"",
-            "checkpoint/round_2": b"",
-            "rounds.jsonl": b"",
-        },
-        tmp_path,
-    )
-    assert written == ["round_2", "rounds.jsonl", "manifest.json", "DONE"]
-
-
-def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, monkeypatch):
-    """In the sense of fsync, with the names in their directories: DONE survives no power cut that they do not."""
-    calls, fsync, replace = [], os.fsync, Path.replace
-
-    def synchronised(handle):
-        calls.append(Path(f"/proc/self/fd/{handle}").readlink().name.removesuffix(".part"))
-        fsync(handle)
-
-    def renamed(self, target):
-        calls.append(f"-> {target.name}")
-        return replace(self, target)
-
-    monkeypatch.setattr(os, "fsync", synchronised)
-    monkeypatch.setattr(Path, "replace", renamed)
-    write_files({"DONE": b"", "model.safetensors": b"w", "rounds.jsonl": b"{}"}, tmp_path / "run")
-    for name in ("model.safetensors", "rounds.jsonl", "DONE"):
-        place = calls.index(f"-> {name}")
-        assert calls[place - 1] == name
-        assert calls[place + 1] == "run"
-    assert calls.index("-> DONE") == len(calls) - 2
+def test_all_files_are_on_the_disk_before_what_vouches_for_them(tmp_path, file_calls):
+    """The manifest and DONE are last, after all files and the names in their directories."""
+    names = ["DONE", "checkpoint/manifest.json", "checkpoint/round_2", "rounds.jsonl"]
+    write_files(dict.fromkeys(names, b"x"), tmp_path / "run")
+    expected = []
+    for folder, name in (
+        ("checkpoint", "round_2"),
+        ("run", "rounds.jsonl"),
+        ("checkpoint", "manifest.json"),
+        ("run", "DONE"),
+    ):
+        expected += [name, f"-> {name}", folder]
+    assert file_calls == expected
 
 
 def test_the_mailbox_keeps_the_last_message_and_the_last_files():
@@ -95,23 +67,25 @@ def test_the_mailbox_keeps_the_last_message_and_the_last_files():
     box.send(0, 3, ("files of 3",))
     box.send(0, 4, ())
     box.send(1, 0, ())
-    assert box.take() == {0: (4, ("files of 3",)), 1: (0, ())}
+    assert box.take() == {
+        0: (4, ("files of 3",)),
+        1: (0, ()),
+    }
     box.send(0, 5, ())
     assert box.take() == {0: (5, ())}
     assert box.take() == {}
 
 
 class Box:
-    """A mailbox in this process: what was sent."""
+    """A mailbox in this process: the files that were sent, by their round."""
 
     def __init__(self):
-        self.kept = []
-        self.send = SimpleNamespace(
-            remote=lambda key, round, saved: self.kept.append((round, saved))
-        )
+        self.saved = {}
+        self.send = SimpleNamespace(remote=self.receive)
 
-    def saved(self):
-        return {round: saved[0] for round, saved in self.kept if saved}
+    def receive(self, key, round, saved):
+        if saved:
+            self.saved[round] = saved[0]
 
 
 def same(files):
@@ -119,33 +93,31 @@ def same(files):
 
 
 def test_a_run_goes_on_elsewhere_from_the_checkpoint_that_came(tmp_path, monkeypatch):
-    """A checkpoint after every round; another attempt begins with that of round 4 and leaves the bytes of one go."""
+    """Another attempt begins with the checkpoint of round 4 and leaves the bytes of one go."""
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0.0)
-    typed = [
-        "data=synthetic_leaf",
-        "data.clients=8",
-        "algo=scaffold",
-        "rounds=7",
-        f"results_dir={tmp_path}",
-    ]
-    config = compose_run(typed)
-    shared, first, second = Shared.of(RunBatch([], quiet=True), 1), Box(), Box()
-    ended, whole = run_task(shared, config, 1, {}, first, same)
-    assert ended.status == "done"
-    assert list(first.saved()) == list(range(1, 8))
-    begun = first.saved()[5]  # what round 4 has left
-    ended, resumed = run_task(shared, config, 2, begun, second, same)
-    assert list(second.saved()) == [6, 7]
+    config = compose_run(["data.clients=8", "algo=scaffold", "rounds=7", f"results_dir={tmp_path}"])
+    shared = Shared.of(RunBatch([], quiet=True), 1)
+    first = Box()
+    second = Box()
+    result, whole = run_task(shared, config, 1, {}, first, same)
+    assert result.status == "done"
+    assert list(first.saved) == list(range(1, 8))
+    begun = first.saved[5]  # the state after round 4
+    _, resumed = run_task(shared, config, 2, begun, second, same)
+    assert list(second.saved) == [6, 7]
     for name in ("model.safetensors", "clients.parquet", "config.yaml"):
         assert resumed[name] == whole[name]
     assert not any(tmp_path.iterdir())  # only the process that started it writes there
 
 
 def test_a_node_with_other_versions_refuses_in_one_line(tmp_path):
-    typed = ["data=synthetic_leaf", "rounds=1", f"results_dir={tmp_path}"]
-    shared = replace(Shared.of(RunBatch([]), 1), versions="fedbench 9, Python 3.11, torch 2")
+    config = compose_run(["rounds=1", f"results_dir={tmp_path}"])
+    shared = replace(
+        Shared.of(RunBatch([]), 1),
+        versions="fedbench 9, Python 3.11, torch 2",
+    )
     with pytest.raises(RequestError, match=r"instead of fedbench 9.*\Z"):
-        run_task(shared, compose_run(typed), 1, {}, Box(), same)
+        run_task(shared, config, 1, {}, Box(), same)
 
 
 def test_options_choose_the_executor(monkeypatch):
@@ -170,29 +142,16 @@ def test_a_task_is_given_up_when_it_is_silent():
     assert [run.silent(now) for now in (320.0, 321.0)] == [False, True]
 
 
+SCAFFOLD = ["-m", "fedbench", "-m", "data.clients=30", "algo=scaffold"]
+
+
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """The models of the local pool by the number of rounds."""
+    """The models of the local pool."""
     pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("local")
-    sweep = [
-        "-m",
-        "--jobs",
-        "2",
-        "data=synthetic_leaf",
-        "data.clients=30",
-        "algo=scaffold",
-        "seed=range(0,6)",
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "fedbench",
-        *sweep,
-        "rounds=1500",
-        "eval_every=500",
-        f"results_dir={folder}",
-    ]
+    sweep = [*SCAFFOLD, "--jobs", "2", "seed=range(0,6)", "rounds=1500", "eval_every=500"]
+    command = [sys.executable, *sweep, f"results_dir={folder}"]
     subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True)
     return models(folder)
 
@@ -201,8 +160,20 @@ def local(tmp_path_factory):
 @pytest.mark.parametrize("event", ["kill", "freeze", "add"])
 def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local, tmp_path, event):
     """Of two nodes with a core each, one is killed or freezes in the middle, or a third one comes."""
-    command = [sys.executable, str(NODES), str(tmp_path / "ray"), "1500", event]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, cwd=tmp_path)
+    command = [
+        sys.executable,
+        str(NODES),
+        str(tmp_path / "ray"),
+        "1500",
+        event,
+    ]
+    done = subprocess.run(
+        command,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     states = ["states done done done done done done", f"happened {event}"]
     assert done.stdout.splitlines()[-2:] == states, done.stderr
@@ -212,26 +183,13 @@ def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local
 @pytest.mark.slow
 def test_a_signal_ends_tasks_after_their_round_and_their_checkpoints_come(tmp_path):
     pytest.importorskip("ray")
-    sweep = [
-        "-m",
-        "--on",
-        "ray",
-        "data=synthetic_leaf",
-        "data.clients=30",
-        "algo=scaffold",
-        "seed=0,1",
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "fedbench",
-        *sweep,
-        "rounds=1000000",
-        "eval_every=5000",
-        f"results_dir={tmp_path}",
-    ]
+    sweep = [*SCAFFOLD, "--on", "ray", "seed=0,1", "rounds=1000000", "eval_every=5000"]
     with subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *sweep, f"results_dir={tmp_path}"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         for line in process.stderr:  # one every ten seconds
             if " running (rounds 0/" not in line and " running (" in line:

@@ -1,14 +1,14 @@
-"""The files of a run: what was written is what is read, damage is found, and half of a file is never left."""
+"""The files of a run: they are read as they were written, damage is found, none is half written."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from command_line import FAST, run_dir
+import yaml
+from command_line import FAST, meta_of, model_of
 from fake_runs import seal
 
 from fedbench.config.user_sources import user_code_from
@@ -20,27 +20,39 @@ from fedbench.runs.results import Results
 from fedbench.runs.run import DamagedRun, read_run
 
 META = {
-    "status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "experiment": None,
+    "status": "done",
+    "algo": "fedavg",
+    "hash": "abc",
+    "seed": 0,
+    "data": "d",
+    "model": "m",
+    "experiment": None,
     "rounds": 1,
-}  # fmt: skip
+}
 
 
-def write(path, meta=META):
-    """A finished run of one round, with a checkpoint of round 0 before."""
+def write(path):
+    """Record the first round of a run of one round, and a checkpoint of it."""
     recorder = Recorder(path)
-    recorder.begin({"rounds": 1}, meta | {"status": "running"})
+    recorder.begin({"rounds": 1}, META | {"status": "running"})
     recorder.append({"round": 0, "accuracy_mean": 0.25})
     recorder.keep_clients(0, {"client": [0], "accuracy": [0.25]})
-    recorder.save({"w": torch.arange(3.0)}, {"round": 0})
+    recorder.save(
+        {"w": torch.arange(3.0)},
+        {"round": 0},
+    )
     return recorder
 
 
 def finish(recorder, meta=META):
     recorder.append({"round": 1, "accuracy_mean": 0.5})
     w = torch.zeros(2, 3)
-    recorder.finish(
-        {"model": {"a": w[0], "b": w[1]}, "personal": {"w": w.T}}, {}, dict(meta)
-    )  # which share their memory
+    # tensors that share their memory
+    models = {
+        "model": {"a": w[0], "b": w[1]},
+        "personal": {"w": w.T},
+    }
+    recorder.finish(models, {}, dict(meta))
     shutil.rmtree(recorder.folder)
 
 
@@ -48,42 +60,47 @@ def parts(folder):
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
+CHECKPOINT = ["clients_000000000.parquet", "manifest.json", "round_000000000.safetensors"]
+
+
 def test_a_checkpoint_is_read_as_it_was_written_and_the_files_are_cut_back(tmp_path):
     recorder = write(tmp_path)
     recorder.append({"round": 1, "accuracy_mean": 0.5})  # after the checkpoint
-    with (tmp_path / "rounds.jsonl").open("a") as file:
+    with recorder.rounds.open("a") as file:
         file.write('{"rou')  # the disk was full
     recorder.keep_clients(1, {"client": [0], "accuracy": [0.5]})
     tensors, progress = Recorder(tmp_path).load()
     assert torch.equal(tensors["w"], torch.arange(3.0))
     assert progress == {"round": 0}
-    assert [
-        json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()
-    ] == [0]
-    assert [p.name for p in recorder.folder.glob("clients_*")] == ["clients_000000000.parquet"]
+    assert json.loads(recorder.rounds.read_text())["round"] == 0
+    assert [p.name for p in parts(recorder.folder)] == CHECKPOINT
+
+
+def flip(content):
+    return content[:-2] + bytes(
+        [
+            content[-2] ^ 1,
+            content[-1],
+        ]
+    )
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
-def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, damage):
+@pytest.mark.parametrize("name", [*CHECKPOINT, "rounds.jsonl"])
+def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, name, damage):
     write(tmp_path)
-    found = [*parts(tmp_path / "checkpoint"), tmp_path / "rounds.jsonl"]
-    assert [p.name for p in found] == [
-        "clients_000000000.parquet", "manifest.json", "round_000000000.safetensors", "rounds.jsonl",
-    ]  # fmt: skip
-    for path in found:
-        content = path.read_bytes()
-        if damage == "remove":
-            path.unlink()
-        else:
-            path.write_bytes(
-                content[:-2] + (bytes([content[-2] ^ 1, content[-1]]) if damage == "flip" else b"")
-            )
-        if (path.name, damage) == ("manifest.json", "remove"):
-            assert Recorder(tmp_path).load() is None  # it was never written
-        else:
-            with pytest.raises(DamagedRun, match=path.name):
-                Recorder(tmp_path).load()
-        path.write_bytes(content)
+    (path,) = tmp_path.rglob(name)
+    content = path.read_bytes()
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(flip(content) if damage == "flip" else content[:-2])
+    if name == "manifest.json" and damage == "remove":
+        assert Recorder(tmp_path).load() is None  # it was never written
+    else:
+        with pytest.raises(DamagedRun, match=name):
+            Recorder(tmp_path).load()
+    path.write_bytes(content)
     assert Recorder(tmp_path).load() is not None
 
 
@@ -98,12 +115,17 @@ def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr("fedbench.runs.recorder.save_tensors", full)
         with pytest.raises(NotWritten):
-            recorder.save({"w": torch.zeros(3)}, {"round": 1})
+            recorder.save(
+                {"w": torch.zeros(3)},
+                {"round": 1},
+            )
     assert Recorder(tmp_path).load()[1] == {"round": 0}
-    recorder.save({"w": torch.zeros(3)}, {"round": 1})
-    assert {p.name for p in parts(tmp_path / "checkpoint")} == {
-        "clients_000000000.parquet", "manifest.json", "round_000000001.safetensors",
-    }  # fmt: skip
+    recorder.save(
+        {"w": torch.zeros(3)},
+        {"round": 1},
+    )
+    names = [p.name for p in parts(recorder.folder)]
+    assert names == [*CHECKPOINT[:2], "round_000000001.safetensors"]
 
 
 def test_a_checkpoint_stays_if_its_files_cannot_be_cut_back(tmp_path, monkeypatch):
@@ -125,99 +147,95 @@ def test_a_checkpoint_stays_if_its_files_cannot_be_cut_back(tmp_path, monkeypatc
     assert Recorder(tmp_path).load()[1] == {"round": 0}
 
 
-def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeypatch):
-    """In the sense of fsync: the file or directory itself, after it was written and before the last name is given."""
-    calls, fsync, replace = [], os.fsync, Path.replace
-
-    def synchronised(handle):
-        path = Path(f"/proc/self/fd/{handle}").readlink()
-        calls.append(path.name.removesuffix(".part"))
-        fsync(handle)
-
-    def renamed(self, target):
-        calls.append(f"-> {target.name}")
-        return replace(self, target)
-
-    monkeypatch.setattr(os, "fsync", synchronised)
-    monkeypatch.setattr(Path, "replace", renamed)
-    recorder = write(tmp_path / "run")
-    before = calls[: calls.index("-> manifest.json")]
-    assert {
-        "round_000000000.safetensors",
-        "clients_000000000.parquet",
-        "rounds.jsonl",
-        "manifest.json",
-    } <= {*before[before.index("-> clients_000000000.parquet") + 1 :]}
-    assert calls[-1] == "checkpoint"
-    calls.clear()
+def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, file_calls):
+    """Every file and directory is synchronised before the last name is given."""
+    path = tmp_path / "run"
+    recorder = write(path)
+    before = file_calls[: file_calls.index("-> manifest.json")]
+    last = before.index("-> clients_000000000.parquet")
+    assert {*CHECKPOINT, "rounds.jsonl"} <= set(before[last + 1 :])
+    assert file_calls[-1] == "checkpoint"
+    file_calls.clear()
     finish(recorder)
-    before = calls[: calls.index("-> DONE")]
+    before = file_calls[: file_calls.index("-> DONE")]
     last = before.index("-> meta.json")
     # DONE among them
-    assert {*before[last + 1 :]} == {p.name for p in (tmp_path / "run").iterdir()}
-    assert calls[-1] == "run"
+    assert set(before[last + 1 :]) == {p.name for p in path.iterdir()}
+    assert file_calls[-1] == "run"
+
+
+FINISHED = [
+    "clients.parquet",
+    "config.yaml",
+    "meta.json",
+    "model.safetensors",
+    "personal.safetensors",
+    "rounds.jsonl",
+]
 
 
 def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
     finish(write(tmp_path))
     run = read_run(tmp_path)
     run.verify()
-    names = [p.name for p in parts(tmp_path) if p.name != "DONE"]
-    assert names == [
-        "clients.parquet", "config.yaml", "meta.json", "model.safetensors", "personal.safetensors", "rounds.jsonl",
-    ]  # fmt: skip
-    for name in names:
+    assert [p.name for p in parts(tmp_path)] == ["DONE", *FINISHED]
+    for name in FINISHED:
         path = tmp_path / name
         content = path.read_bytes()
-        for change in (content[:-1], content[:-1] + bytes([content[-1] ^ 1]), b""):
+        for change in (content[:-1], flip(content), b""):
             path.write_bytes(change)
             with pytest.raises(DamagedRun, match=name):
                 run.verify()
         path.write_bytes(content)
-    for change in ("", "{}", (tmp_path / "DONE").read_text().replace("sha256", "sha257", 1)):
-        (tmp_path / "DONE").write_text(change)
-        for read in (run.verify, run.rounds, lambda: read_run(tmp_path)):
-            with pytest.raises(DamagedRun, match="DONE has changed since it was written"):
-                read()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda _: "", lambda text: text.replace("sha256", "sha257", 1)],
+)
+def test_damage_to_the_mark_of_a_finished_run_is_found(tmp_path, change):
+    finish(write(tmp_path))
+    run = read_run(tmp_path)
+    mark = tmp_path / "DONE"
+    mark.write_text(change(mark.read_text()))
+    for read in (run.verify, run.rounds, lambda: read_run(tmp_path)):
+        with pytest.raises(DamagedRun, match="DONE has changed since it was written"):
+            read()
+
+
+SHORT = "rounds.jsonl: it ends with round 0, and the run with round 1"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        (
-            "rounds.jsonl",
-            '{"round": 0}\n',
-            "rounds.jsonl: it ends with round 0, and the run with round 1",
-        ),
-        (
-            "rounds.jsonl",
-            '{"round": 0}\n{"round": 1',
-            "rounds.jsonl: it ends with round 0, and the run with round 1",
-        ),
+        ("rounds.jsonl", '{"round": 0}\n', SHORT),
+        ("rounds.jsonl", '{"round": 0}\n{"round": 1', SHORT),
         ("rounds.jsonl", "", "rounds.jsonl: it has no round"),
         ("rounds.jsonl", None, "rounds.jsonl: No such file or directory"),
         ("clients.parquet", "text", "clients.parquet: "),
         ("config.yaml", "rounds: [", "while parsing"),
         ("config.yaml", "seed: 0", "config.yaml: rounds is missing"),
         ("meta.json", "torn", "Expecting value"),
-        ("meta.json", json.dumps({"status": "done"}), "meta.json: experiment is missing"),
+        ("meta.json", '{"status": "done"}', "meta.json: experiment is missing"),
         ("meta.json", "[]", "meta.json: status is missing"),
     ],
 )
 def test_a_run_that_cannot_be_read_is_left_out_with_its_path_and_the_fault(
     tmp_path, name, content, fault
 ):
-    finish(write(tmp_path / "a" / "seed_0"))
-    path = tmp_path / "a" / "seed_0" / name
-    path.unlink() if content is None else path.write_text(content)
+    path = tmp_path / "a" / "seed_0"
+    finish(write(path))
+    (path / name).unlink()
     if content is not None:
-        seal(path.parent)  # damaged before it was sealed, or by somebody who knows how
+        (path / name).write_text(content)
+        seal(path)  # damaged before it was sealed, or by somebody who knows how
     store = Results(tmp_path)
     assert not list(store)
-    (why,) = store.damaged
-    assert why.startswith("a/seed_0: ")
-    assert why.endswith("; force=true trains it again")
-    assert fault in why
+    (message,) = store.damaged
+    assert message.startswith("a/seed_0: ")
+    assert message.endswith("; force=true trains it again")
+    assert fault in message
 
 
 def test_a_copy_of_a_run_does_not_count_twice(tmp_path):
@@ -231,21 +249,23 @@ def test_a_copy_of_a_run_does_not_count_twice(tmp_path):
 
 
 def test_seeds_of_a_setting_have_their_own_seed(tmp_path):
+    config = {
+        "rounds": 1,
+        "local": {"lr": 0.1},
+        "data": {"seed": 3},
+    }
     for seed in (0, 7):
-        finish(write(tmp_path / str(seed)), META | {"seed": seed})
-        text = f"rounds: 1\nlocal:\n  lr: 0.1\nseed: {seed}\ndata:\n  seed: 3\n"
-        (tmp_path / str(seed) / "config.yaml").write_text(text)
-        seal(tmp_path / str(seed))
-    one, other = (read_run(tmp_path / str(seed)).config for seed in (0, 7))
-    assert other == {"rounds": 1, "local": {"lr": 0.1}, "seed": 7, "data": {"seed": 3}}
-    assert one["seed"] == 0
-    assert other["seed"] == 7
+        path = tmp_path / str(seed)
+        finish(write(path), META | {"seed": seed})
+        (path / "config.yaml").write_text(yaml.safe_dump(config | {"seed": seed}))
+        seal(path)
+    for seed in (0, 7):
+        assert read_run(tmp_path / str(seed)).config == config | {"seed": seed}
 
 
-def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path, monkeypatch):
+def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, train, monkeypatch):
     monkeypatch.setattr(training, "_CHECKPOINT_EVERY", 0)
-    _, out, _ = fed(*FAST, "results_dir=whole")
-    whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
+    whole = model_of(train(*FAST, "results_dir=whole"))
     real = Recorder.save
 
     def full(self, tensors, progress):
@@ -256,34 +276,27 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "save", full)
         status, _, err = fed(*FAST)
-    (path,) = (tmp_path / "results").rglob("meta.json")
-    begun, error = err.splitlines()
     assert status == 1
+    begun, error = err.splitlines()
     assert "evaluating the initial model" in begun
-    assert (
-        f"{path.parent.relative_to(tmp_path)}/checkpoint cannot be written: No space left on device; free"
-        in error
-    )
-    assert json.loads(path.read_text())["status"] == "failed"
-    status, out, _ = fed(*FAST)
-    assert status == 0
-    assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
+    (meta,) = Path("results").rglob("meta.json")
+    assert f"{meta.parent}/checkpoint cannot be written: No space left on device; free" in error
+    assert meta_of(meta.parent)["status"] == "failed"
+    assert model_of(train(*FAST)) == whole
 
 
-def test_a_run_whose_last_files_cannot_be_written_has_failed(fed, tmp_path, monkeypatch):
+def test_a_run_whose_last_files_cannot_be_written_has_failed(fed, train, tmp_path, monkeypatch):
     def full(self, *_, **__):
         raise NotWritten(self.path, OSError(28, "No space left on device"))
 
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "finish", full)
         assert fed(*FAST)[0] == 1
-    (path,) = (tmp_path / "results").rglob("meta.json")
-    facts = json.loads(path.read_text())
+    (meta,) = tmp_path.rglob("meta.json")
+    facts = meta_of(meta.parent)
     assert facts["status"] == "failed"
     assert "No space left" in facts["error"]
-    status, out, _ = fed(*FAST)
-    assert status == 0
-    assert run_dir(tmp_path, out) == path.parent
+    assert train(*FAST) == meta.parent
 
 
 def test_the_commits_are_those_of_fedbench_and_of_the_users_own_code(tmp_path):
@@ -292,10 +305,16 @@ def test_the_commits_are_those_of_fedbench_and_of_the_users_own_code(tmp_path):
     (tmp_path / "mine").mkdir()
     with user_code_from(tmp_path / "mine"):
         assert "own_commit" not in environment(torch.device("cpu"))
-    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+    for words in (
+        ["init", "-q"],
+        ["commit", "-q", "--allow-empty", "-m", "first"],
+    ):
         subprocess.run([*git, *words], check=True)
     commit.cache_clear()
-    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    head = subprocess.check_output(
+        [*git, "rev-parse", "HEAD"],
+        text=True,
+    ).strip()
     with user_code_from(tmp_path / "mine"):
         assert environment(torch.device("cpu"))["own_commit"] == head
     (tmp_path / "mine" / "method.py").write_text("")

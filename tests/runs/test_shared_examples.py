@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from fedbench.runs.run import read_run
+from command_line import meta_of
 
 SHARED = (
     "data/partition=consecutive_classes",
@@ -28,12 +27,9 @@ def npz(tmp_path):
     )
 
 
-def test_a_run_says_that_clients_share_examples(fed, npz, tmp_path):
-    status, out, err = fed("algo=fedavg", *npz, *SHARED)
-    assert status == 0, err
-    assert any(
-        "shared by clients: " in note for note in read_run(tmp_path / out[-1]).meta["sources"]
-    )
+def test_a_run_says_that_clients_share_examples(train, npz):
+    notes = meta_of(train("algo=fedavg", *npz, *SHARED))["sources"]
+    assert any("shared by clients: " in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +45,8 @@ def test_a_run_says_that_clients_share_examples(fed, npz, tmp_path):
         ),
     ],
 )
-def test_what_changes_labels_is_refused(fed, npz, extra, message):
-    status, _, err = fed(*npz, *extra, *SHARED)
-    assert status == 2
+def test_what_changes_labels_is_refused(refuse, train, npz, extra, message):
+    err = refuse(*npz, *extra, *SHARED)
     assert message in err
     assert "data.partition.as_published=false" in err
-    assert fed(*npz, *extra, *SHARED[:1], "data.partition.mu=2")[0] == 0
+    train(*npz, *extra, SHARED[0], SHARED[2])

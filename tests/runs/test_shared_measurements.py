@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from command_line import FAST, run_dir
-
-from fedbench.runs import training as runner
+from command_line import FAST, interrupted, model_of
 
 LONG = [FAST[0], "rounds=7", "participation=1.0"]
 METHODS = [
@@ -14,46 +12,36 @@ METHODS = [
 ]
 
 
-def files(tmp_path, out):
+def files(path):
     """The rows without the clocks, and the bytes of the model."""
-    path = run_dir(tmp_path, out)
     rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
     kept = [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
-    return kept, (path / "model.safetensors").read_bytes()
+    return kept, model_of(path)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_model_does_not_depend_on_the_cadence(fed, tmp_path, method):
-    cadences = (["eval_train_every=1"], ["eval_train_every=3"], ["eval_every=4"])
-    found = [
-        files(tmp_path, fed(*LONG, *method, *c, f"results_dir=part{i}")[1])
-        for i, c in enumerate(cadences)
-    ]
-    assert found[0][1] == found[1][1] == found[2][1]
-    losses = [
-        {row["round"]: row["train_loss"] for row in rows if row["train_loss"]} for rows, _ in found
-    ]
-    assert losses[0].keys() == set(range(8))
-    assert all(losses[0].items() >= few.items() for few in losses[1:])
-    improved = [[row["improved_clients"] for row in rows] for rows, _ in found[:2]]
+def test_the_model_does_not_depend_on_the_cadence(train, method):
+    every, third, seldom = (
+        files(train(*LONG, *method, cadence, f"results_dir={cadence}"))
+        for cadence in ("eval_train_every=1", "eval_train_every=3", "eval_every=4")
+    )
+    assert every[1] == third[1] == seldom[1]
+    losses = {row["round"]: row["train_loss"] for row in every[0]}
+    assert None not in losses.values()
+    for rows, _ in (third, seldom):
+        measured = {row["round"]: row["train_loss"] for row in rows if row["train_loss"]}
+        assert measured.items() < losses.items()
+    improved = [[row["improved_clients"] for row in rows] for rows, _ in (every, third)]
     assert improved[0] == improved[1]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rows_of_a_resumed_run_are_those_of_a_run_in_one_piece(fed, tmp_path, monkeypatch, method):
-    monkeypatch.setattr(runner, "_CHECKPOINT_EVERY", 0)  # a checkpoint after every round
-    options = [*LONG, *method, "eval_train_every=1"]
-    whole = files(tmp_path, fed(*options, "results_dir=whole")[1])
-    real, rounds = runner.evaluate, []
-
-    def interrupting(*args):
-        rounds.append(1)
-        if len(rounds) in (3, 5):  # rounds 2, and 3 after resuming
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(runner, "evaluate", interrupting)
-    statuses = [fed(*options, "results_dir=parts") for _ in range(3)]
-    assert [s[0] for s in statuses] == [130, 130, 0]
-    assert len(rounds) == 10, "the last rounds alone are run again"
-    assert files(tmp_path, statuses[-1][1]) == whole
+def test_rows_of_a_resumed_run_are_those_of_a_run_in_one_piece(fed, train, monkeypatch, method):
+    args = [*LONG, *method, "eval_train_every=1"]
+    whole = train(*args, "results_dir=whole")
+    interrupted(fed, monkeypatch, 3, *args)
+    interrupted(fed, monkeypatch, 2, *args)  # in round 3
+    status, _, err = fed(*args)
+    assert status == 0
+    assert "resuming at round 2" in err
+    assert files(train(*args)) == files(whole)
