@@ -2,43 +2,34 @@
 
 import csv
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from fake_runs import fake
 from report_runs import call
-from test_reproduce import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
+from reproduced import SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 
 from fedbench.reports.write import write_report
 from fedbench.reproduce.plan import locate, plan
-from fedbench.runs import training as runner
 
 TABLE = "report/tables/adafedadam_table4.csv"
 HOME = "published/adafedadam"
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """The three runs of a table, their report, and the published one; nothing is drawn."""
-    root = tmp_path_factory.mktemp("done")
+def shelf(done, tmp_path_factory):
+    """The published report of the three runs."""
+    shelf = tmp_path_factory.mktemp("shelf")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
-        status, _, _ = call(*SMOKE, f"results_dir={root / 'results'}")
-        assert status == 0
-        write_report(root / "results", root / "shelf", "adafedadam")
-    return SimpleNamespace(results=root / "results", shelf=root / "shelf")
+        write_report(done.results, shelf, "adafedadam")
+    return shelf
 
 
 @pytest.fixture
-def clone(done, tmp_path, no_figures):
+def clone(shelf, tmp_path, no_figures):
     """A results directory with the published report alone."""
-    shutil.copytree(done.shelf, tmp_path / "results" / HOME)
+    shutil.copytree(shelf, tmp_path / "results" / HOME)
     return tmp_path / "results"
-
-
-@pytest.fixture
-def no_training(monkeypatch):
-    monkeypatch.setattr(runner, "train", lambda *_: pytest.fail("nothing is left to train"))
 
 
 def row(out, name="adafedadam/table4"):
@@ -55,8 +46,7 @@ def test_a_plan_counts_published_runs_as_done(clone):
     assert row(out) == ["3", "3", "0"]
     assert sorted(clone.rglob("*")) == before
     shutil.rmtree(clone / "published")
-    status, out, err = call(*SMOKE, "--plan")
-    assert row(out)[:2] == ["3", "0"]
+    assert row(call(*SMOKE, "--plan")[1])[:2] == ["3", "0"]
 
 
 def test_published_runs_are_not_made_again_and_are_in_the_report(clone, done, no_training):

@@ -36,15 +36,6 @@ def test_every_choice_makes_a_configuration(group, name, tmp_path):
         assert config.names.model in options("model")  # each data set names its default
 
 
-@pytest.mark.parametrize(
-    "path", sorted(CONF.rglob("*.yaml")), ids=lambda p: p.relative_to(CONF).as_posix()
-)
-def test_every_file_says_what_it_is(path):
-    lines = path.read_text().splitlines()
-    about = [line for line in lines if line.startswith("# ") and "@package" not in line]
-    assert about or path.parent.name == "partition" or path.name == "none.yaml"
-
-
 def test_what_experiments_share_is_no_experiment():
     """Files beginning with an underscore are included by others, and listed nowhere."""
     shared = {p.relative_to(CONF).with_suffix("").as_posix() for p in CONF.rglob("_*.yaml")}

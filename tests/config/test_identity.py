@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from command_line import FAST, meta_of, model_of, write_files
-from tools import ALGORITHMS, CONF, ROOT, composed, factory, key_of
+from tools import ALGORITHMS, ROOT, composed, factory
 
 from fedbench.config import identity
 from fedbench.config.compose import compose_run
@@ -149,32 +148,6 @@ def test_the_table_of_moves_can_be_read_in_both_directions():
             assert present(first) == today
             assert stable(today) == firsts[today]
             assert callable(function_of(today, "algo"))
-
-
-def targets(tree):
-    """Every ``_target_`` of a tree."""
-    if not isinstance(tree, dict):
-        return set()
-    below = (targets(value) for value in tree.values())
-    return {tree.get("_target_")}.union(*below) - {None}
-
-
-OWN_TREES = sorted(p.parent.parent for p in (ROOT / "docs").rglob("algo/*.yaml"))
-
-
-@pytest.mark.parametrize("folder", [CONF, *OWN_TREES])
-def test_every_target_resolves(folder, monkeypatch):
-    monkeypatch.syspath_prepend(str(folder))
-    files = [yaml.safe_load(p.read_text()) for p in folder.rglob("*.yaml")]
-    paths = set().union(*map(targets, files))
-    assert paths
-    for path in paths:
-        module, name = path.rsplit(".", 1)
-        if ".trackers." in path:  # it imports a package that may not be installed
-            file = (ROOT / module.replace(".", "/")).with_suffix(".py")
-            assert f"class {name}" in file.read_text()
-        else:
-            assert callable(function_of(path, key_of(path)))
 
 
 # ---- format and revisions

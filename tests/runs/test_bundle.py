@@ -91,8 +91,6 @@ def test_a_bundle_keeps_facts_without_the_directories_of_the_machine(pairs, long
         places = {"results_dir": "/here", "data_dir": "/there"}
         assert run.config | places == original.config
         assert run.meta == {**original.meta, "overrides": ["algo=fedavg"]}
-        assert run.done
-        assert run.counts
         assert run.outcome == "done"
         assert run.place == place
 
@@ -147,17 +145,15 @@ def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
     fake(runs, SETUP, "fedavg", seeds=(0, 1))
     publish(runs, out)
     first = without_manifest(evidence(out))
+    (other,) = fake(runs, SETUP, "fedavg", seeds=(2,))
     fake(runs, HERE, "fedavg", seeds=(0,))
-    fake(runs, SETUP, "fedavg", seeds=(2,))
-    shown, originals = publish(runs, out)
+    publish(runs, out)
     more = without_manifest(evidence(out))
-    assert [r.path.relative_to(out) for r in shown] == [r.path.relative_to(runs) for r in originals]
     assert more.items() > first.items()
-    folders = sorted(name.rpartition("/")[0] for name in more)
-    assert folders == [f"runs/{HERE}", f"runs/{SETUP}", f"runs/{SETUP}"]
+    assert len(more) == 3
 
     # a run that has gone takes only its own file with it
-    shutil.rmtree(next(runs.rglob("seed_2")))
+    shutil.rmtree(other)
     publish(runs, out)
     kept = {name for name in more if name in first or HERE in name}
     assert without_manifest(evidence(out)) == {name: more[name] for name in kept}
@@ -370,7 +366,6 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
     ]
     assert store.root == results
     assert store.damaged == []
-    assert names(Results(results, [])) == names(Results(results))
 
 
 def test_a_copy_of_a_published_run_in_another_directory_is_the_same_run(runs, results):

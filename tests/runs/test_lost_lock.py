@@ -55,13 +55,6 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_all_is_written_with_the_lock(begun, write):
-    before = contents(begun.path)
-    WRITES[write](begun)
-    assert write == "meta" or contents(begun.path) != before
-
-
-@pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("lock", ["removed", "replaced"])
 def test_nothing_is_written_without_the_lock(begun, write, lock):
     file = begun.path / ".lock"

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from command_line import FAST, meta_of, model_of
+from command_line import FAST, meta_of
 from fake_runs import seal
 
 from fedbench.config.user_sources import user_code_from
 from fedbench.core.atomic_files import NotWritten
-from fedbench.runs import training
 from fedbench.runs.environment import commit, environment
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.results import Results
@@ -191,7 +190,10 @@ def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda _: "", lambda text: text.replace("sha256", "sha257", 1)],
+    [
+        lambda _: "",
+        lambda text: text.replace("sha256", "sha257", 1),
+    ],
 )
 def test_damage_to_the_mark_of_a_finished_run_is_found(tmp_path, change):
     finish(write(tmp_path))
@@ -261,28 +263,6 @@ def test_seeds_of_a_setting_have_their_own_seed(tmp_path):
         seal(path)
     for seed in (0, 7):
         assert read_run(tmp_path / str(seed)).config == config | {"seed": seed}
-
-
-def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, train, monkeypatch):
-    monkeypatch.setattr(training, "_CHECKPOINT_EVERY", 0)
-    whole = model_of(train(*FAST, "results_dir=whole"))
-    real = Recorder.save
-
-    def full(self, tensors, progress):
-        if progress["round"] == 2:
-            raise NotWritten(self.folder, OSError(28, "No space left on device"))
-        real(self, tensors, progress)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "save", full)
-        status, _, err = fed(*FAST)
-    assert status == 1
-    begun, error = err.splitlines()
-    assert "evaluating the initial model" in begun
-    (meta,) = Path("results").rglob("meta.json")
-    assert f"{meta.parent}/checkpoint cannot be written: No space left on device; free" in error
-    assert meta_of(meta.parent)["status"] == "failed"
-    assert model_of(train(*FAST)) == whole
 
 
 def test_a_run_whose_last_files_cannot_be_written_has_failed(fed, train, tmp_path, monkeypatch):
