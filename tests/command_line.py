@@ -72,6 +72,17 @@ def meta_of(path):
     return json.loads((path / "meta.json").read_text())
 
 
+def rows_of(path):
+    """The recorded rounds of a run."""
+    return [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+
+
+def rows_without_clocks(path):
+    """The recorded rounds of a run without the seconds that they took."""
+    clocks = {"seconds_train", "seconds_eval"}
+    return [{k: row[k] for k in row.keys() - clocks} for row in rows_of(path)]
+
+
 def model_of(path):
     return (path / "model.safetensors").read_bytes()
 

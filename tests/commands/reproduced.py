@@ -51,12 +51,4 @@ def models(results):
 def entries(results):
     """Experiment, algorithm, seed and status of the runs on disk."""
     metas = [meta_of(path.parent) for path in sorted(results.rglob("seed_*/meta.json"))]
-    return [
-        (
-            m["experiment"],
-            m["algo"],
-            m["seed"],
-            m["status"],
-        )
-        for m in metas
-    ]
+    return [(m["experiment"], m["algo"], m["seed"], m["status"]) for m in metas]

@@ -53,13 +53,7 @@ def stamps(results):
 
 
 def same_models(one, other):
-    contents = [
-        [model_of(p.parent) for p in models(folder).values()]
-        for folder in (
-            one,
-            other,
-        )
-    ]
+    contents = [[model_of(p.parent) for p in models(folder).values()] for folder in (one, other)]
     return contents[0] == contents[1]
 
 
@@ -136,15 +130,7 @@ def test_the_full_plan_is_every_row_at_the_papers_setting_with_the_papers_seeds(
     )
     jobs = plan([], "full")
     planned = Counter(
-        (
-            part,
-            j.experiment,
-            j.algo,
-            text(j.wanted),
-            j.seed,
-        )
-        for j in jobs
-        for part in j.parts
+        (part, j.experiment, j.algo, text(j.wanted), j.seed) for j in jobs for part in j.parts
     )
     assert planned == wanted
     assert not any(j.cut for j in jobs)
@@ -186,14 +172,7 @@ def test_a_run_belongs_where_the_command_would_put_it():
 
 @pytest.mark.parametrize("profile", ["full", "cpu", "smoke"])
 def test_the_number_of_seeds_may_be_typed(profile):
-    per_row = Counter(
-        (j.setting, j.experiment)
-        for j in plan(
-            [],
-            profile,
-            seeds=4,
-        )
-    )
+    per_row = Counter((j.setting, j.experiment) for j in plan([], profile, seeds=4))
     assert set(per_row.values()) == {4}
 
 
@@ -255,14 +234,7 @@ def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch, profi
     monkeypatch.setattr("fedbench.reproduce.plan.papers", lambda: {"adafedadam": changed})
     jobs = plan(["adafedadam/table5"], profile, seeds=2, readings=True)
     own = [j for j in jobs if j.reading == "own"]
-    rows = [
-        (
-            j.row.setup,
-            j.row.algo,
-            j.seed,
-        )
-        for j in own
-    ]
+    rows = [(j.row.setup, j.row.algo, j.seed) for j in own]
     assert rows == [("synthetic", "adafedadam", seed) for seed in range(2)]
     assert all(j.keys.items() >= keys.items() for j in own)
 
@@ -397,15 +369,7 @@ def test_a_plan_names_the_files_that_are_missing(tmp_path):
 
 def test_a_plan_is_carried_out(done):
     """Every run exists with its files; no sweep is left."""
-    assert entries(done.results) == [
-        (
-            s,
-            "adafedadam",
-            0,
-            "done",
-        )
-        for s in SETUPS
-    ]
+    assert entries(done.results) == [(s, "adafedadam", 0, "done") for s in SETUPS]
     assert {p.name for p in done.results.iterdir()} == {"adafedadam", "report"}
     for path in models(done.results).values():
         run = read_run(path.parent)
@@ -423,23 +387,11 @@ def test_a_plan_is_carried_out(done):
 
 def test_doing_it_again_trains_nothing(copied, no_training, no_report):
     files = sorted(copied.rglob("seed_0/*"))
-    before = [
-        (
-            p.read_bytes(),
-            p.stat().st_mtime_ns,
-        )
-        for p in files
-    ]
+    before = [(p.read_bytes(), p.stat().st_mtime_ns) for p in files]
     assert len(before) == 3 * 6
     status, out, _ = call(*SMOKE)
     assert status == 0
-    assert [
-        (
-            p.read_bytes(),
-            p.stat().st_mtime_ns,
-        )
-        for p in files
-    ] == before
+    assert [(p.read_bytes(), p.stat().st_mtime_ns) for p in files] == before
     assert [
         "adafedadam/table4",
         "3",
@@ -456,16 +408,7 @@ def test_more_seeds_are_added_to_those_that_are_there(done, tmp_path, no_report)
     status, out, _ = call(*SMOKE, "--seeds", "2", f"results_dir='{results.name}'")
     assert status == 0
     assert out.splitlines()[-1] == f"written: {results.name}"
-    assert entries(results) == [
-        (
-            s,
-            "adafedadam",
-            seed,
-            "done",
-        )
-        for s in SETUPS
-        for seed in (0, 1)
-    ]
+    assert entries(results) == [(s, "adafedadam", seed, "done") for s in SETUPS for seed in (0, 1)]
     assert stamps(results).items() > before.items()
 
 
@@ -509,23 +452,9 @@ def changes(config, base):
     """Departures of a configuration from that of its experiment."""
     here = leaves(config.tree)
     there = leaves(base.tree)
-    changed = [
-        k
-        for k in {
-            *here,
-            *there,
-        }
-        if here.get(k) != there.get(k)
-    ]
+    changed = [k for k in {*here, *there} if here.get(k) != there.get(k)]
     free = ("eval_every", "eval_train_every", "seed")
-    return {
-        k: [
-            there.get(k),
-            here.get(k),
-        ]
-        for k in changed
-        if not k.startswith(free)
-    }
+    return {k: [there.get(k), here.get(k)] for k in changed if not k.startswith(free)}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import FAST, interrupted
+from command_line import FAST, interrupted, rows_of
 from fake_runs import edit, fake
 from filelock import FileLock
 
@@ -150,7 +150,7 @@ def test_show_needs_one_run(train, refuse):
 
 def test_a_run_is_shown_with_its_curves(fed, tmp_path):
     (path,) = fake(tmp_path, None, "fedavg", seeds=(0,))
-    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    rows = rows_of(path)
     rows[-1]["train_loss"] = float("inf")
     edit(
         path / "rounds.jsonl",

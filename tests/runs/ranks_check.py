@@ -137,10 +137,6 @@ assert (
     == 15
 )
 with pytest.raises(RuntimeError, match="different models in round 4"):
-    ranks.agreed(
-        4,
-        torch.tensor([float(ranks.rank)]),
-        None,
-    )
+    ranks.agreed(4, torch.tensor([float(ranks.rank)]), None)
 engine.close()
 (Path(sys.argv[1]) / str(ranks.rank)).touch()

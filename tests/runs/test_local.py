@@ -208,10 +208,7 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     clock = iter([0.0, 40.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     display = BatchDisplay(3)
-    line = display.line(
-        [],
-        [run_progress(one), run_progress(other)],
-    )
+    line = display.line([], [run_progress(one), run_progress(other)])
     assert line == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
     other.path.mkdir(parents=True)
     (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')

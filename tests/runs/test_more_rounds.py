@@ -1,12 +1,11 @@
 """More rounds for a finished run: it continues from its state, with the results of one run."""
 
-import json
 import re
 import shutil
 
 import pandas as pd
 import pytest
-from command_line import interrupted, meta_of
+from command_line import interrupted, meta_of, rows_without_clocks
 from tools import ALGORITHMS
 
 from fedbench.config.compose import compose_run
@@ -14,13 +13,6 @@ from fedbench.runs.cached_run import depends_on_rounds
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "local.batch_size=20"]
 KEPT = [*SMALL, "rounds=4", "keep_state=true"]
-CLOCKS = {"seconds_train", "seconds_eval"}
-
-
-def rows(path):
-    """The recorded rounds without the clocks."""
-    lines = (path / "rounds.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
 
 
 def models(path):
@@ -28,7 +20,7 @@ def models(path):
 
 
 def assert_same(one, other):
-    assert rows(one) == rows(other)
+    assert rows_without_clocks(one) == rows_without_clocks(other)
     assert models(one) == models(other)
     clients = [pd.read_parquet(path / "clients.parquet") for path in (one, other)]
     pd.testing.assert_frame_equal(*clients)

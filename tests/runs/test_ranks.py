@@ -1,6 +1,5 @@
 """One run in several processes: the same bits for every number of them, and lost processes."""
 
-import json
 import os
 import re
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ranks_job
-from command_line import FAST, meta_of
+from command_line import FAST, meta_of, rows_without_clocks
 
 import fedbench
 from fedbench.simulation import cohort
@@ -45,11 +44,6 @@ def torchrun(processes, *typed):
     return process.returncode, err
 
 
-def rows_without_clocks(file):
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
-
-
 def bits(folder):
     """Models, states of server and clients, and records but for seconds, of all runs."""
     content = {}
@@ -58,7 +52,7 @@ def bits(folder):
         if path.suffix in (".safetensors", ".parquet"):
             content[name] = path.read_bytes()
         elif path.name == "rounds.jsonl":
-            content[name] = rows_without_clocks(path)
+            content[name] = rows_without_clocks(path.parent)
     return content
 
 

@@ -1,9 +1,7 @@
 """Losses that a method and the evaluation share: neither the model nor a row depends on when they were measured."""
 
-import json
-
 import pytest
-from command_line import FAST, interrupted, model_of
+from command_line import FAST, interrupted, model_of, rows_without_clocks
 
 LONG = [FAST[0], "rounds=7", "participation=1.0"]
 METHODS = [
@@ -14,9 +12,7 @@ METHODS = [
 
 def files(path):
     """The rows without the clocks, and the bytes of the model."""
-    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
-    return kept, model_of(path)
+    return rows_without_clocks(path), model_of(path)
 
 
 @pytest.mark.parametrize("method", METHODS)
