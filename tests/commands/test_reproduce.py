@@ -264,24 +264,6 @@ def test_a_profile_cuts_what_the_registry_says_and_a_rows_own_settings_stay(prof
         assert len(keys) == len(set(keys))
 
 
-def fedcorr_jobs(profile):
-    jobs = plan(["adafed/table19"], profile, seeds=1)
-    return {j.algo: j for j in jobs if j.algo.startswith("fedcorr")}
-
-
-def test_rounds_of_a_methods_own_are_cut_as_well():
-    """FedCorr's 1100 rounds are part of its rows; the record still has the keys of the rows."""
-    smoke = fedcorr_jobs("smoke")
-    full = fedcorr_jobs("full")
-    assert set(full) == set(smoke) == {"fedcorr", "fedcorr_adafed"}
-    for algo, job in full.items():
-        cut = smoke[algo]
-        assert "rounds=1100" in job.setting
-        assert [o for o in cut.setting if o.startswith("rounds=")] == ["rounds=2"]
-        assert compose_run(cut.overrides).tree["rounds"] == 2
-        assert cut.wanted == job.wanted == papers()["adafed"].overrides(job.row)
-
-
 def test_a_whole_paper():
     assert plan(
         ["fedfa"],

@@ -7,7 +7,7 @@ import pytest
 from command_line import write_files
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
-from tools import CONF, composed
+from tools import composed
 
 from fedbench.config.compose import Composer, compose_run, merge_presets, resolved
 from fedbench.config.overrides import GROUPS, SCENARIOS, options, parse_overrides
@@ -34,18 +34,6 @@ def test_every_choice_makes_a_configuration(group, name, tmp_path):
     assert len(config.digest) == 10
     if group == "data":
         assert config.names.model in options("model")  # each data set names its default
-
-
-def test_what_experiments_share_is_no_experiment():
-    """Files beginning with an underscore are included by others, and listed nowhere."""
-    shared = {p.relative_to(CONF).with_suffix("").as_posix() for p in CONF.rglob("_*.yaml")}
-    assert {"experiment/adafed/_presets", "experiment/adafedadam/_presets"} <= shared
-    assert not shared & {f"{g}/{name}" for g, name in CHOICES}
-    for name in shared - {"algo/_none"}:
-        users = [
-            p for p in (CONF / name).parent.glob("*.yaml") if f"/{name}@_here_" in p.read_text()
-        ]
-        assert len(users) > 1, name
 
 
 def test_the_model_can_be_chosen_for_any_data_set():

@@ -31,10 +31,6 @@ def seed_0(tmp_path):
     return path
 
 
-def test_numbers_leaves_out_what_is_none():
-    assert numbers(ROWS[1]) == {"accuracy_mean": 0.5, "improved_clients": 0.75}
-
-
 # ---- TensorBoard
 
 
