@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from fedbench.core.metrics import (
-    CATALOGUE,
-    is_field,
-    lower_is_better,
-    metric_info,
-)
+from fedbench.core.metrics import CATALOGUE, is_field, lower_is_better, metric_info
 from fedbench.simulation.evaluation import accuracy_metrics
 
 

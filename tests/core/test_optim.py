@@ -14,7 +14,10 @@ def walk(solver, w, gradients, lr=0.1):
     state = {"w": w, **solver.init(w)}
     for g in gradients:
         direction, new = solver.update(g, state)
-        state.update(new, w=state["w"] - lr * direction)
+        state.update(
+            new,
+            w=state["w"] - lr * direction,
+        )
     return state["w"]
 
 
@@ -49,14 +52,7 @@ def problem():
     ],
 )
 def test_sgd_is_torchs(problem, options):
-    theirs = torch_walk(
-        lambda w, lr: torch.optim.SGD(
-            w,
-            lr,
-            **options,
-        ),
-        *problem,
-    )
+    theirs = torch_walk(lambda w, lr: torch.optim.SGD(w, lr, **options), *problem)
     assert torch.allclose(
         walk(sgd(**options), *problem),
         theirs,
@@ -75,16 +71,13 @@ def test_adam_is_torchs(problem):
         ),
         *problem,
     )
-    ours = walk(
-        adam(
-            0.8,
-            0.95,
-            1e-6,
-            bias_correction=True,
-        ),
-        *problem,
+    ours = walk(adam(0.8, 0.95, 1e-6, bias_correction=True), *problem)
+    assert torch.allclose(
+        ours,
+        theirs,
+        rtol=0,
+        atol=1e-12,
     )
-    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_clipping_is_per_client_comes_first_and_leaves_zero_alone():
@@ -103,10 +96,22 @@ def test_a_cohort_is_its_clients_one_by_one(problem):
         weight_decay=0.1,
         clip_norm=2.0,
     )
-    together = walk(solver, torch.zeros_like(stack), [stack, stack.flip(0)])
+    together = walk(
+        solver,
+        torch.zeros_like(stack),
+        [stack, stack.flip(0)],
+    )
     alone = [
-        walk(solver, torch.zeros(9, dtype=D), [a, b])
-        for a, b in zip(stack, stack.flip(0), strict=True)
+        walk(
+            solver,
+            torch.zeros(9, dtype=D),
+            [a, b],
+        )
+        for a, b in zip(
+            stack,
+            stack.flip(0),
+            strict=True,
+        )
     ]
     assert torch.allclose(
         together,
@@ -116,14 +121,7 @@ def test_a_cohort_is_its_clients_one_by_one(problem):
     )
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"momentum": 0.9},
-        {"momentum": 0.5, "nesterov": True},
-    ],
-)
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
 @pytest.mark.parametrize("steps", [1, 2, 57])
 def test_passes_counts_a_constant_gradient(options, steps):
     """FedNova's a_k: the distance walked under a gradient of 1 with rate 1, for any number of steps."""

@@ -10,10 +10,7 @@ from fedbench.core.files import user_path
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [
-        ("a\0b", "without NUL"),
-        ("~nobody-at-all/x", "names a home directory that cannot be found"),
-    ],
+    [("a\0b", "without NUL"), ("~nobody-at-all/x", "names a home directory that cannot be found")],
 )
 def test_refused(value, message):
     with pytest.raises(RequestError, match=f"^results_dir .*{message}") as error:
@@ -31,13 +28,7 @@ def test_shown_is_short_whatever_the_value():
     deep = []
     for _ in range(5000):
         deep = [deep]
-    for value in (
-        "x" * 10**6,
-        [1] * 10**6,
-        deep,
-        {str(k): k for k in range(10**4)},
-        10**5000,
-    ):
+    for value in ("x" * 10**6, [1] * 10**6, deep, {str(k): k for k in range(10**4)}, 10**5000):
         assert len(shown(value)) < 1000
     assert shown("ab") == "'ab'"
     assert shown([1, "b"]) == "[1, 'b']"

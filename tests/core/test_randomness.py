@@ -1,5 +1,7 @@
 """Random numbers as functions of seed, purpose and round, and the cohorts that they draw."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -17,35 +19,29 @@ from fedbench.core.randomness import (
 )
 
 
-def test_hashes_of_tensors_and_arrays_are_those_of_whole_numbers():
+def mix(x):
+    """SplitMix64's finaliser."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+    return x ^ (x >> 31)
+
+
+def folded(base, number):
+    return mix((base + 0x9E3779B97F4A7C15 * (number + 1)) % 2**64)
+
+
+@pytest.mark.parametrize("base", [0, 2**63, 2**64 - 1, key(931231, Purpose.BATCHES, 17)])
+def test_hashes_of_tensors_and_arrays_are_those_of_whole_numbers(base):
     """The int64 arithmetic with wrap-around gives what unsigned arithmetic gives, less the last bit."""
-
-    def mix(x):
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
-        return x ^ (x >> 31)
-
-    def folded(base, number):
-        return mix((base + 0x9E3779B97F4A7C15 * (number + 1)) % 2**64)
-
     ids = [0, 1, 2, 12345, 2**31, 2**40, 2**62]
-    for base in (
-        0,
-        2**63,
-        2**64 - 1,
-        key(931231, Purpose.BATCHES, 17),
-    ):
-        want = [folded(folded(base, k), 7) >> 1 for k in ids]
-        assert (
-            fold_in(
-                base,
-                torch.tensor(ids),
-                torch.full((7,), 7),
-            ).tolist()
-            == want
-        )
-        once = [folded(base, k) >> 1 for k in ids]
-        assert fold_in(base, np.array(ids)).tolist() == once
+    once = [folded(base, k) for k in ids]
+    twice = fold_in(
+        base,
+        torch.tensor(ids),
+        torch.full((7,), 7),
+    )
+    assert fold_in(base, np.array(ids)).tolist() == [h >> 1 for h in once]
+    assert twice.tolist() == [folded(h, 7) >> 1 for h in once]
 
 
 def test_the_finaliser_is_splitmix64s():
@@ -54,17 +50,8 @@ def test_the_finaliser_is_splitmix64s():
 
 
 def test_seed_purpose_round_and_their_order_matter():
-    keys = {
-        key(
-            s,
-            p,
-            r,
-        )
-        for s in range(5)
-        for p in Purpose
-        for r in range(5)
-    }
-    assert len(keys) == 5 * len(Purpose) * 5
+    coordinates = list(product(range(5), Purpose, range(5)))
+    assert len({key(*c) for c in coordinates}) == len(coordinates)
     assert key(1, 2) != key(2, 1)
 
 
@@ -75,27 +62,25 @@ def test_hashes_are_uniform():
     assert chi_square < 43.8  # 19 degrees of freedom, 0.1 %
 
 
+def check_drawn(ids, size, n):
+    """``size`` different clients with examples, ascending."""
+    assert len(ids) == size
+    assert (np.diff(ids) > 0).all()
+    assert (n[ids] > 0).all()
+
+
 def test_sampling_is_without_replacement_and_skips_weight_zero():
     n = np.array([3, 0, 5, 1, 0, 9])
     for t in range(50):
-        ids = without_replacement(key(0, t), 3, n)
-        assert len(set(ids)) == 3
-        assert (n[ids] > 0).all()
-        assert (np.diff(ids) > 0).all()
-    assert without_replacement(
-        key(0),
-        4,
-        n,
-    ).tolist() == [0, 2, 3, 5]
+        check_drawn(
+            without_replacement(key(0, t), 3, n),
+            3,
+            n,
+        )
+    assert without_replacement(key(0), 4, n).tolist() == [0, 2, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("uniform", "shares"),
-    [
-        (False, [0.1, 0.2, 0.3, 0.4]),
-        (True, [0.25] * 4),
-    ],
-)
+@pytest.mark.parametrize(("uniform", "shares"), [(False, [0.1, 0.2, 0.3, 0.4]), (True, [0.25] * 4)])
 def test_sampling_by_size_and_uniformly(uniform, shares):
     """The shares of 2 000 draws of one client, to four standard errors."""
     n = np.array([1, 2, 3, 4])
@@ -113,30 +98,34 @@ def test_sampling_by_size_and_uniformly(uniform, shares):
 
 
 def test_integers_fill_the_range_evenly():
-    draws = integers(
-        key(0),
-        np.arange(30_000),
-        2,
-        4,
+    counts = np.bincount(
+        integers(
+            key(0),
+            np.arange(30_000),
+            2,
+            4,
+        )
     )
-    counts = np.bincount(draws)
     assert counts[:2].sum() == 0
     assert np.abs(counts[2:] - 10_000).max() < 4 * np.sqrt(30_000 * 2 / 9)
 
 
 @pytest.mark.parametrize("seed", [0, 2**31])
 def test_generators_are_fresh_and_separate(seed):
-    a, b, other = (
-        torch.rand(3, generator=generator(seed, purpose))
-        for purpose in (Purpose.INIT, Purpose.INIT, Purpose.BATCHES)
-    )
-    assert torch.equal(a, b)
-    assert not torch.equal(a, other)
+    def draws(purpose):
+        return torch.rand(
+            3,
+            generator=generator(seed, purpose),
+        )
+
+    once = draws(Purpose.INIT)
+    assert torch.equal(once, draws(Purpose.INIT))
+    assert not torch.equal(once, draws(Purpose.BATCHES))
 
 
 def test_purposes_of_data_are_the_streams_of_published_runs():
     """NumPy's generator of (seed, number); numbers never change."""
-    numbers = {
+    assert {name: int(p) for name, p in DataPurpose.__members__.items()} == {
         "PARTITION": 0,
         "SPLIT": 1,
         "CLIENTS": 2,
@@ -146,58 +135,50 @@ def test_purposes_of_data_are_the_streams_of_published_runs():
         "IMAGES": 0,
         "AVAILABILITY": 13,
     }
-    assert {name: int(p) for name, p in DataPurpose.__members__.items()} == numbers
     published = np.random.default_rng([5, 13])
     assert data_generator(5, DataPurpose.AVAILABILITY).random() == published.random()
 
 
 def test_a_few_of_very_many_are_drawn_alike_and_without_replacement():
     """Every able id with the same probability."""
-    count, size = 40_000, 60
-    n = np.ones(count, dtype=np.int64)
+    n = np.ones(40_000, dtype=np.int64)
     n[::4] = 0
     draws = [
         without_replacement(
             key(0, Purpose.SAMPLING, t),
-            size,
+            60,
             n,
         )
         for t in range(400)
     ]
     for ids in draws:
-        assert len(ids) == size
-        assert (np.diff(ids) > 0).all()
-        assert (n[ids] > 0).all()
-    counts = np.histogram(np.concatenate(draws), 10, (0, count))[0]
+        check_drawn(ids, 60, n)
+    counts, _ = np.histogram(
+        np.concatenate(draws),
+        10,
+        (0, len(n)),
+    )
     assert np.abs(counts - 2400).max() < 5 * 2400**0.5
 
 
 @pytest.mark.parametrize("size", [2, 3, 9])
 def test_where_most_of_very_many_are_not_able_all_are_looked_at(size):
     n = np.zeros(40_000)
-    able = [5, 700, 39_999]
-    n[able] = 1
-    ids = without_replacement(key(1), size, n)
-    assert len(ids) == min(size, 3)
-    assert set(ids) <= set(able)
+    n[[5, 700, 39_999]] = 1
+    check_drawn(
+        without_replacement(key(1), size, n),
+        min(size, 3),
+        n,
+    )
 
 
-@pytest.mark.parametrize(
-    ("clients", "fraction", "number"),
-    [
-        (50, 0.02, 1),
-        (50_000, 0.002, 100),
-    ],
-)
+@pytest.mark.parametrize(("clients", "fraction", "number"), [(50, 0.02, 1), (50_000, 0.002, 100)])
 def test_a_cohort_of_a_fraction_and_of_a_number_are_the_same(clients, fraction, number):
     n = np.ones(clients, dtype=np.int64)
-    one, other = (sample_cohort(participation)(3, n, 7) for participation in (fraction, number))
-    assert one.tolist() == other.tolist()
+    of_fraction = sample_cohort(fraction)(3, n, 7)
+    assert of_fraction.tolist() == sample_cohort(number)(3, n, 7).tolist()
 
 
 def test_a_cohort_has_at_most_the_able_clients():
-    assert sample_cohort(9)(
-        0,
-        np.array([1, 0, 2, 3]),
-        0,
-    ).tolist() == [0, 2, 3]
+    n = np.array([1, 0, 2, 3])
+    assert sample_cohort(9)(0, n, 0).tolist() == [0, 2, 3]

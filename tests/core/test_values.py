@@ -7,12 +7,7 @@ from pydantic import Field
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Positive, Rounds
-from fedbench.core.validation import (
-    choice,
-    one_of,
-    validate,
-    whole,
-)
+from fedbench.core.validation import choice, one_of, validate, whole
 
 
 @pytest.mark.parametrize(
