@@ -208,78 +208,18 @@ def kind_of(one):
 
 @pytest.mark.parametrize(
     "one",
-    [*each(), *each(feedback="ef")],
-    ids=kind_of,
-)
-def test_scaling_and_nothing(one):
-    scaled = decoded(one, 3.7 * ROWS)
-    assert torch.allclose(
-        scaled,
-        3.7 * decoded(one, ROWS),
-        rtol=1e-12,
-        atol=1e-14,
-    )
-    assert not decoded(one, 0 * ROWS).any()
-
-
-@pytest.mark.parametrize(
-    "one",
     each(),
     ids=kind_of,
 )
-def test_draws_of_a_client_do_not_depend_on_the_others(one):
-    x = random_rows(4, 620)
-    ids = torch.tensor([[2], [5], [7], [9]])
-    whole = one.decoded(
-        x,
-        5,
-        (ids,),
-        None,
-    )[0]
-    part = one.decoded(
-        x[1:3],
-        5,
-        (ids[1:3],),
-        None,
-    )[0]
-    assert torch.equal(whole[1:3], part)
-    equal_rows = one.decoded(
-        x[:1].expand(4, -1),
-        5,
-        (ids,),
-        None,
-    )[0]
-    draws = one.kind in ("random_k", "qsgd")
-    assert torch.equal(equal_rows[0], equal_rows[1]) != draws
+def test_nothing_stays_nothing(one):
+    assert not decoded(one, 0 * ROWS).any()
 
 
-def test_contraction():
-    square = ROWS.square().sum(1)
-    lost = {
-        one.kind: (decoded(one, ROWS) - ROWS).square().sum(1) / square
-        for one in each(feedback="ef")
-    }
-    smallest = ROWS.abs().sort(1).values[:, : 620 - 31]
-    best = smallest.square().sum(1) / square  # no vector with 31 values is nearer
-    assert torch.allclose(
-        lost["top_k"],
-        best,
-        rtol=1e-12,
-    )
-    on_average = torch.full_like(square, 1 - 0.2)
-    assert torch.allclose(
-        lost["random_k"],
-        on_average,
-        atol=0.1,
-    )
-    assert (lost["qsgd"] < 1 - 1 / (1 + min(100 / 49, 10 / 7))).all()
-    of_signs = 1 - ROWS.abs().sum(1) ** 2 / (620 * square)
-    assert torch.allclose(
-        lost["sign"],
-        of_signs,
-        rtol=1e-12,
-    )
-    assert (lost["power"] < 1).all()
+@pytest.mark.parametrize("kind", ["random_k", "qsgd"])
+def test_clients_have_draws_of_their_own(kind):
+    equal_rows = ROWS[:1].expand(2, -1)
+    first, second = decoded(codec(kind, ratio=0.2), equal_rows)
+    assert not torch.equal(first, second)
 
 
 def test_of_equal_values_the_first_are_sent_and_what_is_not_finite_always():
@@ -469,14 +409,12 @@ def channel(one, rounds, x=ROWS):
     ids=kind_of,
 )
 def test_what_was_sent_and_the_residual_are_all_there_was(one):
-    got, states = channel(one, 80)
+    got, states = channel(one, 9)
     assert torch.allclose(
         got.sum(0) + states["~held.delta"],
-        80 * ROWS,
-        atol=1e-9,
+        9 * ROWS,
+        atol=1e-10,
     )
-    early = (got[:40].mean(0) - ROWS).norm()
-    assert (got.mean(0) - ROWS).norm() < 0.75 * early  # like 1/t
 
 
 @pytest.mark.parametrize(
@@ -748,15 +686,16 @@ def test_vectors_that_the_server_does_not_sum_are_refused():
         )
 
 
-@pytest.mark.parametrize("kind", EVERY)
-def test_the_configuration(kind):
-    config = compose_run([f"compression={kind}", "compression.down.kind=qsgd", "data.clients=5"])
-    made = build(config).scenario.layers[0]
-    unbiased = kind in ("random_k", "qsgd")
-    assert made.up.kind == kind
-    assert made.up.memory == ("none" if unbiased else "ef")
-    assert made.down.kind == "qsgd"
-    assert set(made.needs) == {"up", "down"} | ({"unsent"} if unbiased else set())
+@pytest.mark.parametrize(
+    ("kind", "memory"),
+    [("top_k", "ef"), ("random_k", "none"), ("qsgd", "none"), ("sign", "ef"), ("power", "ef")],
+)
+def test_biased_compressors_have_feedback_by_default(kind, memory):
+    up = codec(kind)
+    down = codec("qsgd", side="down", feedback="none")
+    assert up.memory == memory
+    unsent = {"unsent"} if memory == "none" else set()
+    assert set(Compression(up, down).needs) == {"up", "down", *unsent}
 
 
 @pytest.mark.parametrize(
