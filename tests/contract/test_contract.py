@@ -86,7 +86,11 @@ cases = pytest.mark.parametrize(
 @functools.cache
 def _run(index, solver, mode, drawn):
     name, case_options = CASES[index]
-    algo = make(name, sgd(**SOLVERS[solver]), **case_options)
+    algo = make(
+        name,
+        sgd(**SOLVERS[solver]),
+        **case_options,
+    )
     options = {}
     if drawn:
         options = {"work": DRAWN, "participation": share(CASES[index])}
@@ -122,13 +126,12 @@ def agrees_with_the_definition(case, rounds, work, rate, solver="sgd"):
         pytest.skip("its step is drawn; tests/algorithms has its definition")
 
     data = federation()
-    algo = make(name, sgd(**SOLVERS[solver]), **options)
-    first, *_, last = snapshots(
-        algo,
-        data,
-        rounds=rounds,
-        work=work,
+    algo = make(
+        name,
+        sgd(**SOLVERS[solver]),
+        **options,
     )
+    first, *_, last = snapshots(algo, data, rounds=rounds, work=work)
 
     names = {"weight_decay": "decay", "clip_norm": "clip"}
     theirs = reference.run(
@@ -171,7 +174,11 @@ def test_equals_the_definition(case, solver):
         with pytest.raises(RequestError, match=message):
             make(name, sgd(**SOLVERS[solver]), **options)
         return
-    work = LocalWork(lr=0.1, batch_size=None, epochs=(3, 3))
+    work = LocalWork(
+        lr=0.1,
+        batch_size=None,
+        epochs=(3, 3),
+    )
     agrees_with_the_definition(case, 6, work, 0.1, solver)
 
 
@@ -190,16 +197,12 @@ MODES = fast_and_slow(
 @pytest.mark.parametrize(("case", "solver"), MODES)
 def test_the_modes_agree(case, solver, mode):
     """Unequal clients, short batches, drawn epochs, a schedule, a part of the clients: modes change rounding only."""
-    a, b = (
-        run_of(
-            case,
-            solver,
-            m,
-            drawn=True,
-        )[1][-1]
-        for m in (mode, "loop")
+    a, b = (run_of(case, solver, m, drawn=True)[1][-1] for m in (mode, "loop"))
+    assert close(
+        a.server["w"],
+        b.server["w"],
+        1e-10,
     )
-    assert close(a.server["w"], b.server["w"], 1e-10)
     for key in a.clients:
         assert close(
             a.clients[key].flatten(),
@@ -230,7 +233,11 @@ def test_chunks_and_workers_change_nothing(case, way):
         cohort_size=size,
         workers=workers,
     )
-    assert close(other, seen[-1].server["w"], 1e-10)
+    assert close(
+        other,
+        seen[-1].server["w"],
+        1e-10,
+    )
 
 
 @cases
@@ -243,12 +250,15 @@ def test_order_of_clients_changes_nothing(case):
         rounds=ROUNDS,
         sampler=lambda t, n, seed: np.random.default_rng(t).permutation(len(n)),
     )
-    assert close(permuted, seen[-1].server["w"], 1e-10)
+    assert close(
+        permuted,
+        seen[-1].server["w"],
+        1e-10,
+    )
 
 
 DTYPES = fast_and_slow(
-    at_defaults(["float32"]),
-    [(case, dtype) for dtype in ("float32", "float64") for case in CASES],
+    at_defaults(["float32"]), [(case, dtype) for dtype in ("float32", "float64") for case in CASES]
 )
 
 
@@ -285,7 +295,11 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
     how = {"rounds": ROUNDS, "participation": share(case), "work": DRAWN}
     rest = snapshots(algo, federation(), resume=left, **how)
     assert [s.round for s in rest] == list(range(at + 1, ROUNDS + 1))
-    for a, b in zip(rest, whole[at + 1 :], strict=True):
+    for a, b in zip(
+        rest,
+        whole[at + 1 :],
+        strict=True,
+    ):
         assert all(torch.equal(a.server[k], b.server[k]) for k in b.server)
         assert all(torch.equal(a.clients[k], b.clients[k]) for k in b.clients)
         for count in ("bytes_up", "bytes_down", "client_steps"):
@@ -374,11 +388,7 @@ def test_cohort_of_one(case):
 OTHER_MODELS = {
     "mlp": (MLP, {"hidden": [7, 5]}, "stacked"),
     "compiled mlp": (MLP, {"hidden": [7, 5]}, "compiled"),
-    "cnn": (
-        ConvNet,
-        {"channels": [3, 2], "kernel": 3, "hidden": 5},
-        "stacked",
-    ),
+    "cnn": (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5}, "stacked"),
 }
 # one of each way to ask for gradients: plain, twice on a batch, with probes, in search of a step,
 # for models of clients
@@ -403,12 +413,7 @@ def test_the_modes_agree_for_other_models(case, model):
     ours = final(algo, data, mode=mode, **how)
     assert close(
         ours,
-        final(
-            algo,
-            data,
-            mode="loop",
-            **how,
-        ),
+        final(algo, data, mode="loop", **how),
         1e-9,
     )
 

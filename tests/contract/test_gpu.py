@@ -39,7 +39,12 @@ if not torch.cuda.is_available():
     pytest.skip("these are the tests of a GPU, which make test-gpu runs", allow_module_level=True)
 
 ROUNDS = 20
-DRAWN = LocalWork(0.1, 10, (1, 3), schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS))
+DRAWN = LocalWork(
+    0.1,
+    10,
+    (1, 3),
+    schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS),
+)
 # what surrounds a method, at its defaults but for what a run of eight clients needs
 AROUND = [
     "availability=bernoulli",
@@ -63,7 +68,11 @@ def gpu():
 
 
 def agree(ours, theirs, name):
-    assert close(ours.cpu().double().flatten(), theirs.double().flatten(), 1e-9), name
+    assert close(
+        ours.cpu().double().flatten(),
+        theirs.double().flatten(),
+        1e-9,
+    ), name
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -72,12 +81,22 @@ def test_every_method_has_the_numbers_of_a_cpu_and_the_same_bits_again(case, gpu
     how = {"rounds": ROUNDS, "work": DRAWN, "participation": share(case)}
 
     def run(data, mode, **more):
-        return snapshots(make(case[0], any_solver(case), **case[1]), data, mode=mode, **how, **more)
+        return snapshots(
+            make(case[0], any_solver(case), **case[1]),
+            data,
+            mode=mode,
+            **how,
+            **more,
+        )
 
     here, data = run(federation(), "loop")[-1], federation().to(gpu, torch.float64)
     for mode in ("loop", "stacked"):
         seen = run(data, mode)
-        rest = run(data, mode, resume=run(data, mode)[ROUNDS // 2])
+        rest = run(
+            data,
+            mode,
+            resume=run(data, mode)[ROUNDS // 2],
+        )
         for ours, theirs, again in (
             (seen[-1].server, here.server, rest[-1].server),
             (seen[-1].clients, here.clients, rest[-1].clients),
@@ -130,7 +149,7 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
     for _ in range(5):
         for k in (1, len(w)):
             part = Batch(*(v if v is None else v[:k] for v in whole[:4]))
-            ours, theirs, lr = w[:k].clone(), w[:k].clone(), torch.full((k, 1), 0.1, device=gpu)
+            ours, theirs, lr = (w[:k].clone(), w[:k].clone(), torch.full((k, 1), 0.1, device=gpu))
             captured.descend_(ours, part, lr)
             plain.descend_(theirs, part, lr)
             assert torch.equal(ours, theirs)
@@ -162,11 +181,27 @@ def test_a_step_that_cannot_be_captured_is_carried_out_as_before(gpu):
     engine = engine_of(task, "loop", cohort_size=1)
     w = task.init(torch.Generator().manual_seed(0))
     seen = list(
-        simulated(stages_of(fedavg(SGD), 6, 7), task, data, DRAWN, engine, w, 0, sample_cohort())
+        simulated(
+            stages_of(fedavg(SGD), 6, 7),
+            task,
+            data,
+            DRAWN,
+            engine,
+            w,
+            0,
+            sample_cohort(),
+        )
     )
     assert (engine.oracle.graphs, engine.oracle.most) == ({}, 0)
     task = Task(task.model, torch.device("cpu"), torch.float64)
-    here = final(fedavg(SGD), federation(), task=task, rounds=6, mode="loop", work=DRAWN)
+    here = final(
+        fedavg(SGD),
+        federation(),
+        task=task,
+        rounds=6,
+        mode="loop",
+        work=DRAWN,
+    )
     agree(seen[-1].server["w"], here, "w")
 
 
@@ -215,7 +250,12 @@ def test_coarser_numbers_are_near(precision, model, gpu):
     device_of("cuda", precision)
     coarse = (v if v is None or not v.is_floating_point() else v.float() for v in batch[:4])
     moved = Batch(*(None if v is None else v.to(gpu) for v in coarse))
-    there = Task(task.model, gpu, torch.float32, bf16=precision == "bf16")
+    there = Task(
+        task.model,
+        gpu,
+        torch.float32,
+        bf16=precision == "bf16",
+    )
     for mode in ("loop", "stacked"):
         oracle = CapturedOracle(make_oracle(there, mode))
         for _ in range(4):

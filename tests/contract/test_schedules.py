@@ -3,12 +3,7 @@
 import pytest
 import torch
 from test_contract import FIRST, agrees_with_the_definition, cases
-from tools import (
-    case_id,
-    federation,
-    final,
-    make,
-)
+from tools import case_id, federation, final, make
 
 from fedbench.core.options import Schedule
 from fedbench.simulation.local_work import LocalWork
@@ -25,7 +20,12 @@ def test_every_method_takes_the_rate_of_the_round(case):
         epochs=(3, 3),
         schedule=HALVED,
     )
-    agrees_with_the_definition(case, 5, work, lambda t: 0.1 / 2**t)
+    agrees_with_the_definition(
+        case,
+        5,
+        work,
+        lambda t: 0.1 / 2**t,
+    )
 
 
 @pytest.mark.parametrize(
