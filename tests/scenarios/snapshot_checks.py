@@ -10,7 +10,12 @@ from fedbench.scenarios.layers import shown
 def random_rows(count, size, seed=0):
     """Normal vectors [count, size] in float64."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, size, generator=generator, dtype=torch.float64)
+    return torch.randn(
+        count,
+        size,
+        generator=generator,
+        dtype=torch.float64,
+    )
 
 
 def bits(state):

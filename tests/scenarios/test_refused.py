@@ -12,7 +12,11 @@ from fedbench.core.errors import RequestError
 TABLE = Path(__file__).with_name("refused.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("factory", "options", "message"), yaml.safe_load(TABLE), ids=str)
+@pytest.mark.parametrize(
+    ("factory", "options", "message"),
+    yaml.safe_load(TABLE),
+    ids=str,
+)
 def test_the_message_names_the_option_and_the_allowed_values(factory, options, message):
     group = factory.partition(".")[0]
     if group == "privacy":
@@ -20,8 +24,17 @@ def test_the_message_names_the_option_and_the_allowed_values(factory, options, m
     if group == "compression":
         options = {"up": {}, "down": {"feedback": "none"}} | options
     component = Component(f"fedbench.scenarios.{factory}", options)
-    everybody = population_of([5] * 10, rounds=3, shapes=((5,), (3,)))
+    everybody = population_of(
+        [5] * 10,
+        rounds=3,
+        shapes=((5,), (3,)),
+    )
     with pytest.raises(RequestError) as error:
-        call(component, group, population=everybody, attackers=0)
+        call(
+            component,
+            group,
+            population=everybody,
+            attackers=0,
+        )
     assert f"{group}." in str(error.value)
     assert message in str(error.value)

@@ -26,7 +26,10 @@ class Counting(Layer):
             return uploads, states | {"~sent": sent, "~last": ids.double().view(-1, 1)}
 
         def client_init(w):
-            zero = torch.zeros(1, dtype=torch.float64)
+            zero = torch.zeros(
+                1,
+                dtype=torch.float64,
+            )
             return algo.client_init(w) | {"~sent": zero, "~last": zero}
 
         def deliver(server, uploads, states, cohort):
@@ -42,7 +45,11 @@ class Counting(Layer):
 def test_states_of_a_layer_are_kept_next_to_the_methods(name, whole):
     counting = ScenarioStack(population_of(DATA), [Counting(whole)])
     how = {"participation": 4, "rounds": 4}
-    plain = snapshots(make(name), DATA, **how)[-1]
+    plain = snapshots(
+        make(name),
+        DATA,
+        **how,
+    )[-1]
     seen = snapshots(
         make(name),
         DATA,

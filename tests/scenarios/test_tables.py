@@ -76,7 +76,14 @@ def test_privacy_is_in_the_table_of_a_sweep_and_on_an_axis(runs):
     assert column_names(table)[-1] == "epsilon"
     told = {line.keys["privacy.noise"]: line.cells[-1].values for line in table.lines}
     assert told == {run.flat["privacy.noise"]: (run.last_round()["epsilon"],) for run in found}
-    runs("plot", "results", "--x", "epsilon", "--by", "privacy.noise")
+    runs(
+        "plot",
+        "results",
+        "--x",
+        "epsilon",
+        "--by",
+        "privacy.noise",
+    )
 
 
 def test_runs_without_scenarios_have_no_columns_for_them(runs):
