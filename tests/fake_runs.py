@@ -56,6 +56,28 @@ def write_run(path, meta, config, rounds, clients=None):
         seal(path)
 
 
+def write_seeds(root, algo, config, rounds, clients=None, **meta):
+    """Write runs of one configuration, from their rounds by seed."""
+    text = json.dumps([algo, config], sort_keys=True)
+    facts = {
+        "status": "done",
+        "hash": hashlib.sha256(text.encode()).hexdigest()[:10],
+        "algo": algo,
+        "experiment": None,
+        "data": "toy",
+        "model": "linear",
+        "started": "2024-01-01",
+        "sources": [],
+        "overrides": [],
+        "departures": {},
+        **meta,
+    }
+    folder = root / (facts["experiment"] or facts["data"]) / algo / facts["hash"]
+    for seed, rows in rounds.items():
+        seeded = {"seed": seed}
+        write_run(folder / f"seed_{seed}", facts | seeded, config | seeded, rows, clients)
+
+
 def seal(path):
     """Write DONE for the files of a run as they are now."""
     (path / "DONE").unlink(missing_ok=True)
@@ -117,21 +139,53 @@ def fake(
             **{k: here for k, (_, here) in cut.items()},
         }
         rows = [
-            {"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}}
+            {
+                "round": t,
+                **{
+                    f: measured(
+                        experiment,
+                        algo,
+                        keys,
+                        seed,
+                        f,
+                        t,
+                    )
+                    for f in FIELDS
+                },
+            }
             for t in ROUNDS
         ]
         clients = [(t, k) for t in ROUNDS for k in range(6)]
         columns = {
             name: [
-                number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients
+                number(
+                    experiment,
+                    algo,
+                    sorted(keys.items()),
+                    seed,
+                    name,
+                    t,
+                    k,
+                )
+                for t, k in clients
             ]
             for name in ("accuracy", "test_loss", "train_loss")
         }
-        table = {"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns}
+        table = {
+            "round": [t for t, _ in clients],
+            "client": [k for _, k in clients],
+            **columns,
+        }
         write_run(path, facts, config, rows, table)
         if moments is not None:
             (path / "moments.json").write_text(
-                json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments})
+                json.dumps(
+                    {
+                        "round": ROUNDS[-1],
+                        "clients": [0, 1],
+                        "cka": moments,
+                    }
+                )
             )
             seal(path)
         paths.append(path)
@@ -142,4 +196,10 @@ def fake_row(root, paper, row, **more):
     """Runs of a row of a paper, at its setting if nothing is said."""
     setup = paper.setups[row.setup]
     more.setdefault("seeds", range(setup.seeds))
-    return fake(root, setup.experiment, paper.methods[row.algo].algo, paper.overrides(row), **more)
+    return fake(
+        root,
+        setup.experiment,
+        paper.methods[row.algo].algo,
+        paper.overrides(row),
+        **more,
+    )

@@ -1,13 +1,11 @@
 """Comparisons of runs on disk, made here by hand; the tests themselves are in test_stats.py."""
 
-import hashlib
-import json
 import math
 import re
 from functools import partial
 
 import pytest
-from fake_runs import write_run as write_files
+from fake_runs import write_seeds
 from table_readers import markdown_tables
 
 from fedbench.analysis.compare import compare
@@ -21,39 +19,14 @@ BASE = [0.5] * 6
 NEW = [0.5 + step for step in STEPS]
 
 
-def write_runs(
-    root,
-    algo,
-    values,
-    settings=None,
-    metric="accuracy_mean",
-    digest=None,
-    **meta,
-):
+def write_runs(root, algo, values, settings=None, metric="accuracy_mean", **meta):
     """Write runs whose metric has these values at the last round; a list has one per seed."""
-    settings = {"rounds": 10, "local.lr": 0.1, f"algo.of_{algo}": 1, **(settings or {})}
-    if digest is None:
-        text = json.dumps([algo, settings], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    facts = {
-        "status": "done",
-        "hash": digest,
-        "algo": algo,
-        "data": "toy",
-        "model": "linear",
-        "experiment": None,
-        "departures": {},
-        **meta,
-    }
-    folder = root / (facts["experiment"] or facts["data"]) / algo / digest
+    config = {"rounds": 10, "local.lr": 0.1, f"algo.of_{algo}": 1, **(settings or {})}
     by_seed = values if isinstance(values, dict) else dict(enumerate(values))
+    rounds = {}
     for seed, value in by_seed.items():
-        write_files(
-            folder / f"seed_{seed}",
-            {**facts, "seed": seed},
-            {**settings, "seed": seed, "results_dir": str(root)},
-            [{"round": 0, metric: 0.123}, {"round": 10, metric: value}],
-        )
+        rounds[seed] = [{"round": 0, metric: 0.123}, {"round": 10, metric: value}]
+    write_seeds(root, algo, config, rounds, **meta)
 
 
 def report_of(root, key="algo", metric="accuracy_mean", **options):
@@ -196,24 +169,21 @@ def test_the_interval_has_the_level_of_the_test(write, report):
 @pytest.mark.parametrize(
     ("methods", "seeds", "alpha", "takes"),
     [
-        (2, 5, 0.05, 6),  # 2^(1-5) = 1/16
-        (2, 6, 0.05, None),  # 1/32
-        (3, 6, 0.05, 7),  # 3/32; 3/64
-        (3, 7, 0.05, None),
-        (2, 6, 0.01, 8),  # 1/64 at 7; 1/128
-        (2, 1, 0.5, 2),
+        (2, 5, 0.05, ["6"]),  # 2^(1-5) = 1/16
+        (2, 6, 0.05, []),  # 1/32
+        (3, 6, 0.05, ["7"]),  # 3/32; 3/64
+        (3, 7, 0.05, []),
+        (2, 6, 0.01, ["8"]),  # 1/64 at 7; 1/128
+        (2, 1, 0.5, ["2"]),
     ],
 )
 def test_a_note_says_how_many_seeds_a_verdict_takes(write, report, methods, seeds, alpha, takes):
+    """The differences are as clear as can be."""
     for m in range(methods):
         write(f"m{m}", [0.1 * m + 0.01] * seeds)
     text = report(alpha=alpha)
-    undecided = "undecided" in column(
-        text, "verdict", 1
-    )  # these differences are as clear as can be
-    assert undecided == (takes is not None)
-    notes = re.findall(r"with (\d+) seed.* needs (\d+) seeds", text)
-    assert notes == ([(str(seeds), str(takes))] if takes else [])
+    assert ("undecided" in column(text, "verdict", 1)) == bool(takes)
+    assert re.findall(r"needs (\d+) seeds", text) == takes
 
 
 def test_methods_without_a_common_seed_are_named(write, report):
@@ -238,8 +208,8 @@ def test_what_is_not_done_is_counted_and_left_out(write, report):
 @pytest.mark.parametrize(
     ("metric", "unit", "difference"),
     [
-        ("accuracy_mean", 0.01, (1 + 3 + 3) / 3),
-        ("test_loss", 1.0, (1 + 3 - 3) / 3),
+        ("accuracy_mean", 0.01, "+2.33"),  # (1 + 3 + 3) / 3
+        ("test_loss", 1.0, "+0.3333"),  # (1 + 3 - 3) / 3
     ],
 )
 def test_a_run_that_diverged_is_worse_by_the_widest_difference(
@@ -251,12 +221,8 @@ def test_a_run_that_diverged_is_worse_by_the_widest_difference(
     write("a", {3: 0.0}, metric=metric, status="diverged")
     write("b", {2: 0.0, 3: 0.0}, metric=metric, status="diverged")
     text = report(metric=metric)
-    means, (row,) = tables(text)
-    assert row["seeds"] == "3"
-    assert float(row["difference"]) == pytest.approx(difference, abs=0.01)
-    for row, mean in zip(means, (6, 4), strict=True):  # of those that did not diverge
-        *_, shown = row.values()
-        assert float(shown.split()[0]) == mean
+    assert column(text, "seeds") == ["3", "2"]  # means of the others
+    assert column(text, "difference", 1) == [difference]
     assert "counted as worse by the largest difference: a with seed 3; b with seed 2, 3" in text
 
 
@@ -274,11 +240,6 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     write_runs(tmp_path / "first", "b", [0.2])
     text = report_of(tmp_path)
     assert column(text, "mean accuracy (%)") == ["10.00", "*20.00"]
-    results = Results(tmp_path)
-    runs = list(results)
-    assert text == compared_text(compare(runs[::-1], "algo", "accuracy_mean"))
-    (why,) = results.damaged
-    assert ": a copy of " in why
 
 
 # ---- what a block is
@@ -309,10 +270,9 @@ def test_keys_that_matter_separate_blocks(write, report, key, one, other):
         ("local.lr", 0.1, 0.01),
         ("algo.weights", "size", "uniform"),
         ("device", "cpu", "cuda"),
-        ("engine.mode", "loop", "stacked"),
         ("data.download", True, False),
         ("data_dir", "a", "b"),
-        ("tracker.project", "a", "b"),
+        ("results_dir", "a", "b"),
         ("eval_every", 1, 5),
     ],
 )
@@ -348,7 +308,7 @@ def test_blocks_are_titled_by_what_tells_them_apart(write, report):
         write(algo, [0.1], {"rounds": 10})
         write(algo, [0.1], {"rounds": 20})
         write(algo, [0.1], data="other")
-        write(algo, [0.1], data="other", model="cnn", digest=f"of{algo}")
+        write(algo, [0.1], data="other", model="cnn", hash=f"of{algo}")
     write("a", [0.1], experiment="paper/table1")
     text = report()
     assert titles(text) == [
@@ -431,8 +391,8 @@ def test_a_baseline_with_several_settings_is_named_by_them(write, report):
 
 
 def test_settings_that_the_configuration_does_not_show_are_told_by_hash(write, report):
-    write("a", [0.1], digest="aaa")
-    write("a", [0.3], digest="bbb")
+    write("a", [0.1], hash="aaa")
+    write("a", [0.3], hash="bbb")
     assert column(report()) == ["a hash=aaa", "a hash=bbb"]
 
 

@@ -6,7 +6,6 @@ from functools import partial
 import claim_runs
 import pytest
 from claim_runs import SEEDS, Run, curve, finals, losses
-from units import diverged
 
 from fedbench.papers.registry import papers
 
@@ -171,44 +170,6 @@ def test_how_far_from_the_bounds():
     above, below = own.parts
     assert above.mean == 390 - 360
     assert below.mean == 440 - 390
-
-
-# By the widest room of the nine others.
-OUTSIDE = [(9 * 30 - 30) / 10, (9 * 50 - 50) / 10]
-
-
-def test_a_run_that_diverged_is_outside_at_both_ends():
-    runs = figure5(reaches(390, seeds=9), {})
-    *_, own = compare("c67", runs, adafed={"others": diverged(9)})
-    assert [part.mean for part in own.parts] == pytest.approx(OUTSIDE)
-    assert own.n == 10
-
-
-def test_a_run_that_is_below_the_target_after_the_band_is_outside():
-    runs = reaches(None) | reaches(390, seeds=9)
-    *_, own = compare("c67", figure5(runs, {}))
-    assert [part.mean for part in own.parts] == pytest.approx(OUTSIDE)
-    assert own.n == 10
-
-
-@pytest.mark.parametrize(
-    ("own", "last", "mean"),
-    [
-        (None, 430, None),
-        (None, 440, -math.inf),
-        (100, 300, -260),
-    ],
-)
-def test_a_run_that_stopped_before_the_band_ends_says_nothing(own, last, mean):
-    """It may still reach the accuracy by round 440; one that has reached it is in time."""
-    *_, c = compare("c67", figure5(reaches(own, last), {}))
-    assert c.mean == mean
-
-
-def test_seeds_that_stopped_too_early_are_left_out():
-    own = reaches(None, last=400, seeds=12) | reaches(390, seeds=9)
-    *_, c = compare("c67", figure5(own, {}))
-    assert c.n == 9
 
 
 # ---- c32: a gain that ends

@@ -122,16 +122,3 @@ def test_a_seed_that_diverged_is_outside_and_one_without_the_number_is_left_out(
     (c,) = verdict("c06", {setting: runs}).comparisons
     assert c.n == 5
     assert c.greater == 1 / 32
-
-
-def test_a_lead_over_another_method_seed_by_seed():
-    """Four seeds lead by one point, one is behind by three."""
-    level = {seed: run({1150: 0.5}) for seed in range(5)}
-    ahead = {seed: run({1150: 0.51}) for seed in range(4)}
-    runs = {
-        ("reddi_shakespeare", "fedavg"): level,
-        ("reddi_shakespeare", "fedadam"): ahead | {4: run({1150: 0.47})},
-    }
-    (c,) = verdict("c12", runs).comparisons
-    assert c.mean == pytest.approx(0.2)
-    assert c.n == 5
