@@ -41,6 +41,10 @@ def run_of(number, algo, data, config):
     return Run(Path(meta["hash"]), {**config, "seed": 0}, meta)
 
 
+def key_of(run):
+    return run.meta["algo"], run.meta["hash"]
+
+
 def comparable(runs, run, key):
     """The runs whose key means the same: options of methods and of data are those of one choice."""
     choice = key.split(".")[0]
@@ -52,12 +56,18 @@ def comparable(runs, run, key):
 @given(st.lists(settings, min_size=1, max_size=6))
 def test_keys_that_distinguish(drawn):
     runs = [run_of(number, *setting) for number, setting in enumerate(drawn)]
-    groups = {(run.meta["algo"], run.meta["hash"]): [run] for run in runs}
-    found = distinguishing(groups)
+    found = distinguishing({key_of(run): [run] for run in runs})
     several_data = len({run.meta["data"] for run in runs}) > 1
     for run in runs:
-        keys = found[run.meta["algo"], run.meta["hash"]]
+        keys = found[key_of(run)]
         assert ("data" in keys) == several_data
         for key, value in run.flat.items():
-            values = [other.flat.get(key, "absent") for other in comparable(runs, run, key)]
+            values = [
+                other.flat.get(key, "absent")
+                for other in comparable(
+                    runs,
+                    run,
+                    key,
+                )
+            ]
             assert (key in keys) == any(other != value for other in values)

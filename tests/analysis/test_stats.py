@@ -16,7 +16,11 @@ from fedbench.analysis.stats import (
     with_diverged,
 )
 
-few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
+few = st.lists(
+    st.integers(-50, 50),
+    min_size=1,
+    max_size=8,
+)
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=10)
 
 

@@ -13,7 +13,11 @@ from fedbench.analysis.stepdown import adjusted
 
 
 def of_length(n):
-    leads = st.lists(st.integers(-9, 9), min_size=n, max_size=n)
+    leads = st.lists(
+        st.integers(-9, 9),
+        min_size=n,
+        max_size=n,
+    )
     return st.lists(leads, min_size=1, max_size=4)
 
 
@@ -86,7 +90,16 @@ def test_blocks_that_a_comparison_lacks_do_not_turn_it():
 
 
 def p_of_parts(*parts, every, ahead=True):
-    (p,) = adjusted([joined("", parts, every=every)], ahead=ahead)
+    (p,) = adjusted(
+        [
+            joined(
+                "",
+                parts,
+                every=every,
+            )
+        ],
+        ahead=ahead,
+    )
     return p
 
 
@@ -101,7 +114,14 @@ def test_several_parts_by_hand():
     some = p_of_parts(strong, weak, every=False)
     assert some >= own(strong)
 
-    opposite = leads(-1, -1, -1), leads(-1, -1, 1)
+    opposite = (
+        leads(
+            -1,
+            -1,
+            -1,
+        ),
+        leads(-1, -1, 1),
+    )
     for all_parts in (True, False):
         behind = p_of_parts(strong, weak, every=all_parts, ahead=False)
         assert behind == p_of_parts(*opposite, every=not all_parts)
@@ -160,13 +180,9 @@ def test_five_of_five_against_one_of_three(others, count):
 def test_no_p_is_above_holms_nor_below_its_own(family):
     tests = [leads(*values) for values in family]
     alone = [own(test) for test in tests]
-    for p, by_itself, by_holm in zip(
-        adjusted(tests),
-        alone,
-        holm(alone),
-        strict=True,
-    ):
-        assert by_itself <= p <= by_holm + 1e-12
+    bounds = holm(alone)
+    for p, least, most in zip(adjusted(tests), alone, bounds, strict=True):
+        assert least <= p <= most + 1e-12
 
 
 scales = st.sampled_from([1e-9, 0.001, 1 / 3, 7.0, 1e9])

@@ -30,14 +30,6 @@ def test_harder_on_average_with_every_level(levels, stem, kind):
     assert claim_runs.word("fafed", "c09", accuracies(*levels, stem=stem)) == kind
 
 
-def test_the_mean_over_methods_by_hand():
-    """Five of six methods lose 10 points, one gains 10: 40 / 6."""
-    runs = accuracies(0.9, 0.8, 0.7, stem=(0.6, 0.7, 0.8))
-    first, second = claim_runs.compare("fafed", "c09", runs)
-    assert first.mean == pytest.approx(40 / 6)
-    assert second.mean == pytest.approx(40 / 6)
-
-
 def test_methods_may_be_reduced_in_different_ways():
     """Each is compared with itself at another level."""
     cut = {"cuts": (("rounds", "2"),)}
