@@ -21,7 +21,12 @@ NEW = [0.5 + step for step in STEPS]
 
 def write_runs(root, algo, values, settings=None, metric="accuracy_mean", **meta):
     """Write runs whose metric has these values at the last round; a list has one per seed."""
-    config = {"rounds": 10, "local.lr": 0.1, f"algo.of_{algo}": 1, **(settings or {})}
+    config = {
+        "rounds": 10,
+        "local.lr": 0.1,
+        f"algo.of_{algo}": 1,
+        **(settings or {}),
+    }
     by_seed = values if isinstance(values, dict) else dict(enumerate(values))
     rounds = {}
     for seed, value in by_seed.items():
@@ -215,7 +220,12 @@ def test_a_run_that_diverged_is_worse_by_the_widest_difference(
     write("a", [5 * unit, 7 * unit, 6 * unit], metric=metric)
     write("b", [4 * unit, 4 * unit], metric=metric)
     write("a", {3: 0.0}, metric=metric, status="diverged")
-    write("b", {2: 0.0, 3: 0.0}, metric=metric, status="diverged")
+    write(
+        "b",
+        {2: 0.0, 3: 0.0},
+        metric=metric,
+        status="diverged",
+    )
     text = report(metric=metric)
     assert column(text, "seeds") == ["3", "2"]  # means of the others
     assert column(text, "difference", 1) == [difference]
@@ -293,7 +303,13 @@ def test_blocks_are_titled_by_what_tells_them_apart(write, report):
         write(algo, [0.1], {"rounds": 10})
         write(algo, [0.1], {"rounds": 20})
         write(algo, [0.1], data="other")
-        write(algo, [0.1], data="other", model="cnn", hash=f"of{algo}")
+        write(
+            algo,
+            [0.1],
+            data="other",
+            model="cnn",
+            hash=f"of{algo}",
+        )
     write("a", [0.1], experiment="paper/table1")
     text = report()
     assert titles(text) == [

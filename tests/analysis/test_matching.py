@@ -50,7 +50,10 @@ PAPER = example_paper(
 FEDAVG = Row("fedavg", "one")
 ADAFED = Row("adafed", "one")
 THREE = (0, 1, 2)  # the seeds of the paper
-ROUNDS = [{"round": 0, "accuracy_mean": 0.1}, {"round": 10, "accuracy_mean": 0.5}]
+ROUNDS = [
+    {"round": 0, "accuracy_mean": 0.1},
+    {"round": 10, "accuracy_mean": 0.5},
+]
 
 
 def write_runs(root, changes=None, seeds=THREE, algo="fedavg", rounds=ROUNDS, **more):
@@ -362,12 +365,6 @@ def test_data_that_are_not_the_official_ones_are_marked(write, find):
     assert find().reduced == (f"data: {lossy}",)
 
 
-def test_nothing_on_disk_is_nothing_found(find):
-    found = find()
-    assert found.runs == {}
-    assert found.others == found.reduced == ()
-
-
 # ---- what they have measured
 
 CURVE = [
@@ -393,7 +390,10 @@ def test_the_last_round_and_the_best_one(write, find, metric, last, best):
 
 def test_what_was_not_measured_is_left_out(write, find):
     write(seeds=[0], rounds=CURVE)
-    not_at_the_end = [{"round": 0, "accuracy_mean": 0.5}, {"round": 10, "accuracy_mean": None}]
+    not_at_the_end = [
+        {"round": 0, "accuracy_mean": 0.5},
+        {"round": 10, "accuracy_mean": None},
+    ]
     write(seeds=[1], rounds=not_at_the_end)
     write(seeds=[2], rounds=[{"round": 10, "accuracy_std": 0.1}])
     found = find()

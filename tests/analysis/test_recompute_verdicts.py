@@ -95,7 +95,13 @@ def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(
     paper = papers()[name]
     for row in paper.tables[table].rows:
         if setups in row.setup:
-            fake_row(tmp_path, paper, row, seeds=range(5), preset={"data.seed": 0})
+            fake_row(
+                tmp_path,
+                paper,
+                row,
+                seeds=range(5),
+                preset={"data.seed": 0},
+            )
     write_report(tmp_path, only=name)
     report = tmp_path / "report"
     falsify(report / "tables" / f"{name}_readings.csv", claim)

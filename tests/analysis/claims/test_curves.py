@@ -212,7 +212,13 @@ def curves(measure, field="accuracy_mean", worse="others", **keys):
 
 def limit(measure, field, **keys):
     """A check: a measure of New is within a limit."""
-    return {"kind": "limit", "methods": "new", "measure": measure, "field": field, **keys}
+    return {
+        "kind": "limit",
+        "methods": "new",
+        "measure": measure,
+        "field": field,
+        **keys,
+    }
 
 
 def of(*runs):
@@ -249,7 +255,11 @@ def test_comparisons_of_two_measures_methods_fields_and_setups():
 @pytest.mark.parametrize("measure", ["final", "area"])
 @pytest.mark.parametrize(
     ("field", "kind"),
-    [("train_loss", "fails"), ("test_loss", "fails"), ("accuracy_mean", "holds")],
+    [
+        ("train_loss", "fails"),
+        ("test_loss", "fails"),
+        ("accuracy_mean", "holds"),
+    ],
 )
 def test_lower_is_better_for_losses(measure, field, kind):
     runs = of(constant(0.8, field), constant(0.5, field))
