@@ -729,8 +729,9 @@ def test_each_table_has_its_own_round():
 
 
 def test_a_method_is_compared_with_itself_elsewhere():
-    elsewhere = compares(at={"table": "t1", "setup": "b"})
-    v = verdict(measured(HIGHER) | measured(UP, setup="b"), elsewhere)
+    numbers = {("a", "new", 2): HIGHER, ("b", "new", 2): UP}
+    elsewhere = compares(table="t3", at={"table": "t3", "setup": "b"})
+    v = verdict(numbers, elsewhere, which="best")
     assert v.word == "holds"
     assert v.worst.label == "average % of New (A) against New (B)"
 
