@@ -2,12 +2,15 @@
 
 import contextlib
 import io
+import re
+from html import unescape
 
 from fake_runs import fake, fake_row
 from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.cli import main
 from fedbench.papers.registry import papers
+from fedbench.runs.results import Results
 
 ADAM = papers()["adafedadam"]
 PLAIN, MOMENTUM, HETERO = (
@@ -60,6 +63,13 @@ def fill(root):
     )
 
 
+def leave_runs(root, *algos, experiment=None, **options):
+    """Leave runs of methods in a directory, and return all runs that it has."""
+    for algo in algos:
+        fake(root, experiment, algo, **options)
+    return list(Results(root))
+
+
 def files(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
@@ -72,6 +82,15 @@ def call(*args):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(args))
     return status, out.getvalue(), err.getvalue()
+
+
+def text_of(html):
+    """The text of a part of a page."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def links_of(page):
+    return re.findall(r'<a [^>]*href="([^"]*)"', page)
 
 
 def rows_of(path):

@@ -6,10 +6,8 @@ import shlex
 from dataclasses import asdict
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
-import yaml
-from fake_runs import seal
+from fake_runs import edit, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +15,7 @@ from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup
 from fedbench.config.compose import Composer, compose_run
-from fedbench.core.config_values import keys_text
+from fedbench.core.config_values import leaves
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported, Setup
 from fedbench.reports.page import run_links
@@ -30,35 +28,33 @@ from fedbench.reports.table_pages import (
     notes_of,
     printed_text,
     row_note,
-)  # fmt: skip
+)
 from fedbench.runs.results import Results
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
 HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
-
 COLUMN = Column(papers()["fedfa"].metrics["avg"], printed=True)
 
 
 # ---- a printed number next to the measured one
 
 
+@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
-    ("mean", "std", "word"),
+    ("distance", "std", "word"),
     [
-        (2.0, None, "inside"),
-        (2 + HALF - 1e-6, None, "inside"),
-        (2 + HALF + 1e-6, None, "outside"),
-        (2 - HALF + 1e-6, None, "inside"),
-        (2 - HALF - 1e-6, None, "outside"),
-        (2 + HALF + 0.1 - 1e-6, 0.1, "inside"),
-        (2 + HALF + 0.1 + 1e-6, 0.1, "outside"),
-        (2 - HALF - 0.1 + 1e-6, 0.1, "inside"),
-        (2 - HALF - 0.1 - 1e-6, 0.1, "outside"),
-        (2 + HALF + 1e-6, 0.0, "outside"),
+        (0.0, None, "inside"),
+        (HALF - 1e-6, None, "inside"),
+        (HALF + 1e-6, None, "outside"),
+        (HALF + 0.1 - 1e-6, 0.1, "inside"),
+        (HALF + 0.1 + 1e-6, 0.1, "outside"),
     ],
 )
-def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
-    cell = Cell((3.0, 1.0, 2.0), Reported(mean, std))
+def test_the_interval_of_the_mean_widened_by_the_spread(sign, distance, std, word):
+    cell = Cell(
+        (3.0, 1.0, 2.0),
+        Reported(2 + sign * distance, std),
+    )
     note = basis_text(cell, COLUMN)
     assert cell.agreement == word
     assert note.startswith("n = 3, 95 % interval of the mean -0.48")
@@ -68,7 +64,8 @@ def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
 
 def test_one_seed_has_no_interval():
     cell = Cell((1.0,), Reported(1.0, 0.5))
-    assert (cell.agreement, basis_text(cell, COLUMN)) == ("single", "one seed gives no interval")
+    assert cell.agreement == "single"
+    assert basis_text(cell, COLUMN) == "one seed gives no interval"
 
 
 def test_equal_values_agree_with_themselves_alone():
@@ -76,237 +73,234 @@ def test_equal_values_agree_with_themselves_alone():
     assert Cell((100.0,) * 3, Reported(99.99, None)).agreement == "outside"
 
 
-@given(
-    st.lists(st.integers(-100, 100), min_size=2, max_size=6),
-    st.integers(-100, 100),
-    st.integers(-100, 100),
-)
+NUMBERS = st.integers(-100, 100)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=6), NUMBERS, NUMBERS)
 def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift):
-    there = Cell(tuple(values), Reported(printed + 0.5, 0.25)).agreement
-    moved = tuple(v + shift for v in reversed(values))
-    assert Cell(moved, Reported(printed + 0.5 + shift, 0.25)).agreement == there
-    mirrored = tuple(-v for v in values)
-    assert Cell(mirrored, Reported(-printed - 0.5, 0.25)).agreement == there
+    verdict = Cell(tuple(values), Reported(printed + 0.5, 0.25)).agreement
+    moved = tuple(value + shift for value in reversed(values))
+    assert Cell(moved, Reported(printed + 0.5 + shift, 0.25)).agreement == verdict
+    mirrored = tuple(-value for value in values)
+    assert Cell(mirrored, Reported(-printed - 0.5, 0.25)).agreement == verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((1.0, 2.0, 3.0), "-2.97 to 6.97"),
+        ((5.0, 5.0), "5.00 to 5.00"),
+    ],
+)
+def test_the_interval_of_a_further_run(values, words):
+    """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
+    text = basis_text(Cell(values, Reported(2.0, None)), COLUMN, 1)
+    assert text.endswith(f"of a further run is {words}")
 
 
 # ---- runs as fedbench would leave them
 
 
 def leave_runs(
-    root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, **facts
+    root,
+    experiment,
+    algo,
+    *overrides,
+    seeds=(0, 1, 2),
+    rounds=None,
+    **facts,
 ):
-    """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
-    chosen = (f"experiment={experiment}", f"algo={algo}")
-    typed = [*chosen, *overrides, f"results_dir={root}"]
+    """Leave runs without training: with the accuracies of the last round by seed, or all rounds."""
+    typed = [f"experiment={experiment}", f"algo={algo}", *overrides, f"results_dir={root}"]
     config = Composer().config(typed)
-    for i, seed in enumerate(seeds):
-        path = config.path.parent / f"seed_{seed}"
-        path.mkdir(parents=True)
+    for place, seed in enumerate(seeds):
         meta = {
-            "status": "done", "seed": seed, "hash": config.digest, **asdict(config.names),
-            "departures": config.departures, "overrides": typed, "sources": [], "started": "2024-01-01", **facts,
-        }  # fmt: skip
-        (path / "meta.json").write_text(json.dumps(meta))
-        (path / "config.yaml").write_text(yaml.safe_dump({**config.tree, "seed": seed}))
-        ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
-        rows = rounds or [ended | (last[i] if last else {})]
-        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-        pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(
-            path / "clients.parquet"
+            "status": "done",
+            "seed": seed,
+            "hash": config.digest,
+            **asdict(config.names),
+            "departures": config.departures,
+            "overrides": typed,
+            "sources": [],
+            "started": "2024-01-01",
+            **facts,
+        }
+        path = config.path.parent / f"seed_{seed}"
+        last = {
+            "round": 9,
+            "accuracy_mean": 0.5,
+            **(rounds[place] if rounds else {}),
+        }
+        clients = {"round": [9], "client": [0], "accuracy": [0.5]}
+        write_run(
+            path,
+            meta,
+            leaves(config.tree) | {"seed": seed},
+            [last],
+            clients,
         )
-        if meta["status"] in ("done", "diverged"):
-            seal(path)
     return config
 
 
 def shown_table(root, paper, table):
-    p = papers()[paper]
-    return paper_table(p.tables[table], Evidence(p, Results(root)))
+    source = papers()[paper]
+    return paper_table(source.tables[table], Evidence(source, Results(root)))
 
 
-def shown(cell, column, seeds):
-    """What the page shows of a cell."""
-    texts = {
-        "measured": measured_text(cell, column),
-        "paper": printed_text(cell, column),
-        "difference": difference_text(cell, column),
-    }
-    return SimpleNamespace(
-        **texts, verdict=cell.agreement, number=cell.mean, note=basis_text(cell, column, seeds)
-    )
-
-
-def line(root, paper, table, setup, row=0):
-    """What the page shows of a line of a setup's block, by its place."""
+def row_of(root, paper, table, setup, place=0):
+    """The row of a setup at this place, with the cells as the page shows them."""
     data = shown_table(root, paper, table)
-    (block,) = [b for b in data.blocks if b.setup.id == setup]
-    found = block.lines[row]
-    return SimpleNamespace(
-        label=found.label,
-        settings=keys_text(found.keys),
-        seeds=len(found.matched.runs),
-        status=found.status,
-        reduced=found.matched.reduced,
-        cells=[
-            shown(found.cells[i], data.columns[i], block.setup.seeds) for i in main_columns(data)
-        ],
-        runs=tuple(run_links(found, root / "report")),
-        command=command_text(found, block),
-        note=row_note(found),
-    )
+    (block,) = [block for block in data.blocks if block.setup.id == setup]
+    line = block.lines[place]
+    cells = []
+    for i in main_columns(data):
+        cell = line.cells[i]
+        column = data.columns[i]
+        measured = measured_text(cell, column)
+        printed = printed_text(cell, column)
+        texts = (measured, printed, difference_text(cell, column))
+        note = basis_text(cell, column, block.setup.seeds)
+        cells.append(SimpleNamespace(texts=texts, verdict=cell.agreement, note=note))
+    return SimpleNamespace(line=line, block=block, cells=cells, note=row_note(line))
 
 
 # ---- cells
 
 
 def test_cells_beside_the_papers_numbers(tmp_path):
-    """FedFa, Table 2, synthetic IID, FedAvg: 89.11, 78.17, 100.00 and a variance of 68.04 are printed."""
-    last = [
-        {
-            "accuracy_mean": 0.89 + d,
-            "accuracy_worst20": 0.7 + d,
-            "accuracy_best20": 1.0,
-            "accuracy_variance": None,
-        }
+    """FedFa, Table 2, synthetic IID: FedAvg has 89.11, 78.17, 100.00 and a variance of 68.04."""
+    rounds = [
+        {"accuracy_mean": 0.89 + d, "accuracy_worst20": 0.7 + d, "accuracy_best20": 1.0}
         for d in (-0.01, 0.0, 0.01)
     ]
-    leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", last=last)
-    found = line(tmp_path, "fedfa", "table2", "synthetic_iid")
-    assert (found.label, found.settings, found.seeds, found.status, found.reduced) == (
-        "FedAvg",
-        "",
-        3,
-        "full",
-        (),
+    leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", rounds=rounds)
+    row = row_of(tmp_path, "fedfa", "table2", "synthetic_iid")
+    assert (row.line.label, row.line.keys) == ("FedAvg", {})
+    assert (
+        row.line.status,
+        row.line.matched.reduced,
+    ) == ("full", ())
+    assert [cell.texts for cell in row.cells] == [
+        ("89.00 ± 1.00", "89.11", "-0.11"),
+        ("70.00 ± 1.00", "78.17", "-8.17"),
+        ("100.00 ± 0.00", "100.00", "+0.00"),
+        ("", "68.04", ""),
+    ]
+    assert [cell.verdict for cell in row.cells] == ["inside", "outside", "inside", "missing"]
+    interval = f"{89 - HALF:.2f} to {89 + HALF:.2f}"
+    assert row.cells[0].note == (
+        f"n = 3, 95 % interval of the mean {interval}: 89.11 lies inside. The paper reports one "
+        "run; the 95 % prediction interval of a further run is 84.03 to 93.97"
     )
-    average, worst, best, variance = found.cells
-    assert (average.measured, average.paper, average.difference) == (
-        "89.00 ± 1.00",
-        "89.11",
-        "-0.11",
-    )
-    assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
-    one = ". The paper reports one run; the 95 % prediction interval of a further run is 84.03 to 93.97"
-    interval = (
-        f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
-    )
-    assert average.note == interval + one
-    assert (worst.measured, worst.paper, worst.difference, worst.verdict) == (
-        "70.00 ± 1.00",
-        "78.17",
-        "-8.17",
-        "outside",
-    )
-    assert (best.measured, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
-    assert (variance.measured, variance.paper, variance.verdict, variance.number) == (
-        "",
-        "68.04",
-        "missing",
-        None,
-    )
+
+
+def leave_curve(root, experiment, *overrides):
+    """Leave a run of FedCAda whose best round is not the last."""
+    config = leave_runs(root, experiment, "fedcada", *overrides, seeds=[0])
+    (file,) = config.path.parent.glob("seed_0/rounds.jsonl")
+    best = json.dumps({"round": 0, "accuracy_mean": 0.7})
+    edit(file, lambda text: f"{best}\n{text}")
 
 
 def test_the_best_round_where_the_paper_prints_it(tmp_path):
     """FedCAda, Table 1; one of its numbers has three decimals, 66.508."""
-    curve = [{"round": 0, "accuracy_mean": 0.7}, {"round": 9, "accuracy_mean": 0.6}]
-    leave_runs(tmp_path, "fedcada/table1_device_cifar10_iid", "fedcada", seeds=[0], rounds=curve)
+    leave_curve(tmp_path, "fedcada/table1_device_cifar10_iid")
     notes = notes_of(shown_table(tmp_path, "fedcada", "table1"))
     assert any(note.startswith("best round of each run") for note in notes)
-    cell = line(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
-    assert (cell.measured, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
-    # FedCAda's other reading of Adam has no printed number
-    assert (
-        line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1).cells[0].verdict == "missing"
-    )
-    leave_runs(
-        tmp_path, "fedcada/table1_silo_cifar10_noniid", "fedcada", "algo.adjust=adam", rounds=curve
-    )
-    adam = line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1)
-    assert (adam.status, adam.cells[0].measured, adam.cells[0].paper) == (
-        "full",
-        "70.00 ± 0.00",
-        "",
-    )
-    assert (adam.cells[0].verdict, adam.cells[0].note) == ("none", "n = 3")
+    cell = row_of(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
+    assert cell.texts == ("70.000", "66.508", "+3.492")
+
+
+def test_a_row_without_a_printed_number(tmp_path):
+    """FedCAda's other reading of Adam."""
+    row = ("fedcada", "table3", "silo_cifar10_noniid", 1)
+    assert row_of(tmp_path, *row).cells[0].verdict == "missing"
+    leave_curve(tmp_path, "fedcada/table1_silo_cifar10_noniid", "algo.adjust=adam")
+    cell = row_of(tmp_path, *row).cells[0]
+    assert cell.texts == ("70.00", "", "")
+    assert (cell.verdict, cell.note) == ("none", "n = 1")
 
 
 def test_impossible_numbers_are_marked_with_the_reason_in_the_columns_concerned(tmp_path):
-    """AdaFed, Table 1: FedAvg in setup 1 has an STD of 3.54 where its tails need 7.8; its average is compared."""
-    reason = "these averages need a deviation of at least 7.8"
-    whole = f"accuracies of unweighted clients have the printed numbers of this row: {reason}"
-    cells = line(tmp_path, "adafed", "table1", "cifar10_s1").cells
-    assert [c.verdict for c in cells[:4]] == ["missing", "impossible", "missing", "missing"]
-    assert (cells[1].measured, cells[1].paper, cells[1].note) == ("", "3.54", f"No {whole}")
-    absent = cells[4]  # setup 1 has no worst 10 %
-    assert (absent.paper, absent.verdict, absent.note) == ("", "missing", "")
-    last = [
-        {"accuracy_mean": v, "accuracy_std": w}
-        for v, w in ((0.46, 0.05), (0.47, 0.06), (0.48, 0.07))
-    ]
-    leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", last=last)
-    average, std, *_ = line(tmp_path, "adafed", "table1", "cifar10_s1").cells
-    assert (average.measured, average.difference, average.verdict) == (
-        "47.00 ± 1.00",
-        "+0.15",
-        "inside",
+    """AdaFed, Table 1, setup 1: the STD of FedAvg is 3.54, and its tails need 7.8."""
+    reason = (
+        "No accuracies of unweighted clients have the printed numbers of this row: "
+        "these averages need a deviation of at least 7.8"
     )
-    assert "impossible" not in average.note
+    row = ("adafed", "table1", "cifar10_s1")
+    average, std, *_, absent = row_of(tmp_path, *row).cells[:5]
+    assert (average.verdict, std.verdict) == ("missing", "impossible")
+    assert std.texts == ("", "3.54", "")
+    assert std.note == reason
+    # setup 1 has no worst 10 %
+    assert (absent.texts, absent.verdict, absent.note) == (
+        ("", "", ""),
+        "missing",
+        "",
+    )
+
+    rounds = [
+        {"accuracy_mean": 0.46, "accuracy_std": 0.05},
+        {"accuracy_mean": 0.47, "accuracy_std": 0.06},
+        {"accuracy_mean": 0.48, "accuracy_std": 0.07},
+    ]
+    leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", rounds=rounds)
+    average, std, *_ = row_of(tmp_path, *row).cells
+    assert average.texts == ("47.00 ± 1.00", "46.85", "+0.15")
+    assert average.verdict == "inside"
     assert "accuracies of unweighted clients" not in average.note
-    assert (std.measured, std.difference, std.verdict) == ("6.00 ± 1.00", "+2.46", "impossible")
-    assert std.note.endswith(f"No {whole}")
+    assert std.texts == ("6.00 ± 1.00", "3.54", "+2.46")
+    assert std.verdict == "impossible"
+    assert std.note.endswith(reason)
 
 
 def test_weighted_numbers_are_compared_where_unweighted_ones_are_impossible(tmp_path):
-    """AdaFedAdam, Table 5, synthetic, FedAvg: 115.1 % would be left to the other clients, were they not weighted."""
-    row = line(tmp_path, "adafedadam", "table5", "synthetic")
-    assert [c.verdict for c in row.cells] == ["missing"] * 3
+    """AdaFedAdam, Table 5: with equal weights, 115.1 % would be left to the other clients."""
+    row = row_of(tmp_path, "adafedadam", "table5", "synthetic")
+    assert [cell.verdict for cell in row.cells] == ["missing"] * 3
     assert "the 70 clients outside the tails would average 115.1 %" in row.note
     assert "compared with weighted ones" in row.note
-    possible = line(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4)
+    possible = row_of(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4)
     assert possible.note == ""
 
 
-# ---- what became of a row
+# ---- runs that ended otherwise
+
+FEMNIST = ("fedfa", "table2", "femnist")
 
 
-def test_a_row_without_runs_says_no_more(tmp_path):
-    row = line(tmp_path, "fedfa", "table2", "femnist")
-    assert (row.status, row.note, row.runs, row.seeds) == ("not run", "", (), 0)
+def test_a_row_without_finished_runs_was_not_run(tmp_path):
+    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="running", seeds=[0])
+    row = row_of(tmp_path, *FEMNIST)
+    assert row.line.status == "not run"
+    empty = row_of(tmp_path / "empty", *FEMNIST)
+    assert (empty.line.status, empty.note) == ("not run", "")
+    assert run_links(empty.line, tmp_path) == {}
 
 
-def test_what_ended_a_run_is_said_with_the_others(tmp_path):
-    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[0])
-    leave_runs(
-        tmp_path,
-        "fedfa/table2_femnist",
-        "fedavg",
-        "rounds=2",
-        seeds=[1],
-        status="failed",
-        error="OSError: full",
-    )
-    row = line(tmp_path, "fedfa", "table2", "femnist")
-    assert (row.status, row.note) == ("reduced", "seed 1 failed; OSError: full")
+def test_the_error_of_a_run_is_named_beside_the_others(tmp_path):
+    runs = (tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2")
+    leave_runs(*runs, seeds=[0])
+    leave_runs(*runs, seeds=[1], status="failed", error="OSError: full")
+    row = row_of(tmp_path, *FEMNIST)
+    assert (row.line.status, row.note) == ("reduced", "seed 1 failed; OSError: full")
     rounds = compose_run(["experiment=fedfa/table2_femnist"]).rounds
-    assert row.reduced == (f"rounds 2 (paper {rounds})",)
+    assert row.line.matched.reduced == (f"rounds 2 (paper {rounds})",)
 
 
-def test_runs_that_failed_are_named(tmp_path):
+def test_runs_that_diverged_are_named_with_their_rate(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="diverged", seeds=[0, 2])
-    row = line(tmp_path, "fedfa", "table2", "femnist")
-    assert (row.status, row.note) == (
-        "failed",
-        "seed 0 (local.lr=0.003) diverged; seed 2 (local.lr=0.003) diverged",
-    )
-    leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
-    assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
+    row = row_of(tmp_path, *FEMNIST)
+    assert row.line.status == "failed"
+    diverged = [f"seed {seed} (local.lr=0.003) diverged" for seed in (0, 2)]
+    assert row.note == "; ".join(diverged)
 
 
 # ---- the command of a row
 
 
 def test_the_command_of_a_row_that_was_not_run():
-    wanted = {
+    keys = {
         "algo.gamma": 5.0,
         "local.batch_size": "full",
         "local.epochs": [1, 5],
@@ -314,50 +308,59 @@ def test_the_command_of_a_row_that_was_not_run():
         "algo.on": True,
     }
     row = papers()["adafed"].tables["table1"].rows[0]
-    given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), row, wanted)
+    line = Line(
+        "adafed",
+        "AdaFed",
+        {},
+        MatchedRuns({}),
+        (),
+        row,
+        keys,
+    )
     setup = Setup("s", "One", "a/b", 2, 3, 5)
-    assert command_text(given, RowGroup(setup, ())) == (
-        "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
-        f"algo.clip=null algo.on=true seed={','.join(map(str, range(setup.seeds)))}"
+    assert command_text(line, RowGroup(setup, ())) == (
+        "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full "
+        "'local.epochs=[1,5]' algo.clip=null algo.on=true seed=0,1,2"
     )
 
 
 ROWS = [
-    ("adafedadam", "table5", "synthetic", 0, ("rounds=7", "participation=0.5")),
-    ("adafedadam", "table5", "cifar10_dir005", 4, ("model=mlp_200_200", "model.hidden=[64,32]")),
-    ("adafedadam", "table5", "femnist", 0, ("rounds=50", "data.clients=null")),
-    ("adafedadam", "table5", "sent140", 1, ("rounds=2", "model.layers=1", "model.hidden=4", "local.steps=2")),
-    ("adafedadam", "table2", "cifar10_hetero", 0, ("local.epochs=[1,3]", "eval_every=1", "keep_clients=[0,5]")),
-    ("adafed", "table1", "cifar10_s1", 0, ("improved_clients=false", "engine.precision=float64", "data.clients=50")),
-    ("adafed", "table19", "clothing1m", 1, ("rounds=1100", "algo.iterations=2")),
-    ("adafed", "table19", "clothing1m", 3, ("rounds=5", "algo.iterations=2", "algo.server.gamma=5", "model=linear")),
-    ("fedcada", "table3", "silo_cifar10_noniid", 4, ("algo.adjust=sin", "rounds=20")),
-]  # fmt: skip
+    ("adafedadam table5 synthetic", 0, "rounds=7 participation=0.5"),
+    ("adafedadam table5 cifar10_dir005", 4, "model=mlp_200_200 model.hidden=[64,32]"),
+    ("adafedadam table5 femnist", 0, "rounds=50 data.clients=null"),
+    ("adafedadam table5 sent140", 1, "rounds=2 model.layers=1 model.hidden=4 local.steps=2"),
+    ("adafedadam table2 cifar10_hetero", 0, "local.epochs=[1,3] eval_every=1 keep_clients=[0,5]"),
+    ("adafed table1 cifar10_s1", 0, "improved_clients=false engine.precision=float64"),
+    ("adafed table19 clothing1m", 1, "rounds=1100 algo.iterations=2"),
+    ("adafed table19 clothing1m", 3, "rounds=5 algo.server.gamma=5 model=linear"),
+    ("fedcada table3 silo_cifar10_noniid", 4, "algo.adjust=sin rounds=20"),
+]
 
 
-@pytest.mark.parametrize(
-    ("paper", "table", "setup", "row", "overrides"),
-    ROWS,
-    ids=lambda v: " ".join(v) if isinstance(v, tuple) else str(v),
-)
-def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, overrides):
-    """What the report prints has the identity of the runs it shows, whatever had been typed, and their seeds."""
-    p = papers()[paper]
-    method = [r for r in p.tables[table].rows if r.setup == setup][row].algo
+@pytest.mark.parametrize(("block", "place", "overrides"), ROWS)
+def test_the_command_leads_to_the_same_runs(tmp_path, block, place, overrides):
+    """The printed command has the identity and the seeds of the runs, however these were started."""
+    paper, table, setup = block.split()
+    source = papers()[paper]
+    rows = [row for row in source.tables[table].rows if row.setup == setup]
+    experiment = source.setups[setup].experiment
+    algo = source.methods[rows[place].algo].algo
     config = leave_runs(
-        tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5]
+        tmp_path,
+        experiment,
+        algo,
+        *overrides.split(),
+        seeds=[2, 5],
     )
-    found = line(tmp_path, paper, table, setup, row)
-    assert found.seeds == 2
-    first, flag, *words, seeds = shlex.split(found.command)
+    row = row_of(tmp_path, paper, table, setup, place)
+    assert len(row.line.matched.runs) == 2
+    first, flag, *words, seeds = shlex.split(
+        command_text(
+            row.line,
+            row.block,
+        )
+    )
     assert (first, flag, seeds) == ("fedbench", "-m", "seed=2,5")
     again = compose_run([*words, "seed=2", f"results_dir={tmp_path}"])
     assert again.digest == config.digest
     assert again.path == config.path.parent / "seed_2"
-
-
-def test_where_one_more_run_would_lie():
-    """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
-    for values, words in (((1.0, 2.0, 3.0), "-2.97 to 6.97"), ((5.0, 5.0), "5.00 to 5.00")):
-        text = basis_text(Cell(values, Reported(2.0, None)), COLUMN, 1)
-        assert text.endswith(f"of a further run is {words}")

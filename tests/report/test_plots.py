@@ -7,224 +7,318 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from fedbench.reports.canvas import STYLE, Look, draw, looks, method_look
+from fedbench.reports.canvas import STYLE, Look, draw, looks
 from fedbench.reports.plots import Panel, Series, curves, means
 
 NAN = np.nan
-A, B, C = Look("#0072B2"), Look("#D55E00", "dashed", "s"), Look("#009E73", "dotted", "^")
+A = Look("#0072B2")
+B = Look("#D55E00", "dashed", "s")
+C = Look("#009E73", "dotted", "^")
 
 
 def series(label="a", look=A, seeds=3, points=12):
     random = np.random.default_rng(len(label))
-    return Series(label, np.arange(1, points + 1), random.random((seeds, points)), look)
+    x = np.arange(1, points + 1)
+    return Series(label, x, random.random((seeds, points)), look)
 
 
-def panel(*several, title="data"):
-    return Panel(title, several, "round", "accuracy (%)")
+def panel(*lines, title="data"):
+    return Panel(title, lines, "round", "accuracy (%)")
 
 
 def drawn(picture, *arguments, place=False, **options):
     """The figure that would be written; with everything in its place if wanted."""
+    title = options.pop("title", "a title")
     with matplotlib.style.context(STYLE):
-        figure = picture(options.pop("title", "a title"), *arguments, **options)
+        figure = picture(title, *arguments, **options)
         if place:
             figure.draw_without_rendering()
     return figure
 
 
-def line(axes, label):
-    """The data of the line with this label: of curves, or of means with error bars."""
-    (x, y) = next((li.get_data() for li in axes.lines if li.get_label() == label), (None, None))
-    if x is None:
-        x, y = next(c.lines[0].get_data() for c in axes.containers if c.get_label() == label)
-    return x, y
+def axes_of(picture, *lines, **options):
+    """The axes of a figure with one panel."""
+    (axes,) = drawn(picture, [panel(*lines)], **options).axes
+    return axes
 
 
-def bar_ends(axes, label, which=-1):
-    """Lower and upper ends of the error bars with this label, in the direction of the last: y, or x for ``which=0``."""
-    (found,) = (c for c in axes.containers if c.get_label() == label)
-    column = 0 if which == 0 else 1
-    ends = np.array(
-        [s[:, column] if len(s) else [NAN, NAN] for s in found.lines[2][which].get_segments()]
-    )
-    return ends[:, 0], ends[:, 1]
+def bars(axes, label):
+    """The points with error bars that have this label."""
+    (container,) = [x for x in axes.containers if x.get_label() == label]
+    return container
 
 
-def examples():
-    """One call of each function."""
+def curve(axes, label):
+    """The data of the curve with this label."""
+    (line,) = [line for line in axes.lines if line.get_label() == label]
+    return line.get_data()
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def ends(container, direction):
+    """Lower and upper ends of error bars, along x (0) or y (1); not a number where there is none."""
+    segments = container.lines[2][direction].get_segments()
+    none = [NAN, NAN]
+    return np.array([x[:, direction] if len(x) else none for x in segments]).T
+
+
+def plane():
     random = np.random.default_rng(0)
-    panels = [panel(series(), series("b", B, seeds=1))]
-    plane = [Series("a", random.random((3, 1)), random.random((3, 1)), A)]
-    plane.append(Series("c", random.random((2, 3)), random.random((2, 3)), C, ("0", "0.1", "1")))
-    return {
-        "curves": partial(curves, title="t", panels=panels, log_y=True),
-        "means": partial(means, title="t", panels=panels),
-        "plane": partial(means, title="t", panels=[panel(*plane)]),
-    }
+    points = [random.random((3, 1)) for _ in range(2)]
+    swept = [random.random((2, 3)) for _ in range(2)]
+    return [
+        Series("a", *points, A),
+        Series("c", *swept, C, ("0", "0.1", "1")),
+    ]
 
 
-@pytest.mark.parametrize("name", examples())
+TWO = [panel(series(), series("b", B, seeds=1))]
+EXAMPLES = {
+    "curves": partial(curves, panels=TWO, log_y=True),
+    "means": partial(means, panels=TWO),
+    "plane": partial(means, panels=[panel(*plane())]),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_same_data_give_the_same_bytes(name, tmp_path):
-    """Whatever the user's settings are, which stay as they were; the text of the SVG is text."""
-    first = draw(tmp_path / "new" / "q=0.5", examples()[name], reduced=True)
-    assert [p.name for p in first] == ["q=0.5.png", "q=0.5.svg"]
+    """For all settings of the user, which stay as they were; the text of the SVG is text."""
+    picture = partial(EXAMPLES[name], title="t")
+    first = draw(tmp_path / "new" / "q=0.5", picture, reduced=True)
+    assert [path.name for path in first] == ["q=0.5.png", "q=0.5.svg"]
     with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 30, "lines.linewidth": 9}):
-        again = draw(tmp_path / "other", examples()[name], reduced=True)
+        again = draw(tmp_path / "other", picture, reduced=True)
         assert matplotlib.rcParams["font.size"] == 20
-    for one, two in zip(first, again, strict=True):
-        assert one.read_bytes() == two.read_bytes()
-    assert first[0].read_bytes().startswith(b"\x89PNG")
-    assert b"Software" not in first[0].read_bytes()
-    text = first[1].read_text(encoding="utf-8")
-    assert ">reduced setting</text>" in text
-    assert "<dc:date>" not in text
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    png, svg = (path.read_bytes() for path in first)
+    assert png.startswith(b"\x89PNG")
+    assert b"Software" not in png
+    assert b">reduced setting</text>" in svg
+    assert b"<dc:date>" not in svg
 
 
-def test_reduced_is_said_outside_the_axes_or_not_at_all():
-    for call in examples().values():
-        for reduced in (True, False):
-            figure = drawn(call.func, **call.keywords, reduced=reduced, place=reduced)
-            (label,) = [t for t in figure.texts if t.get_text() == "reduced setting"] or [None]
-            assert (label is not None) == reduced
-            if label is None:
-                continue
-            box = label.get_window_extent()
-            assert all(box.y0 >= axes.get_window_extent().y1 for axes in figure.axes)
-            assert figure.bbox.x1 - box.x1 < 20 and figure.bbox.y1 - box.y1 < 20
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_reduced_is_said_outside_the_axes_or_not_at_all(name):
+    figure = drawn(EXAMPLES[name], reduced=True, place=True)
+    (label,) = [text for text in figure.texts if text.get_text() == "reduced setting"]
+    box = label.get_window_extent()
+    assert box.y0 >= max(axes.get_window_extent().y1 for axes in figure.axes)
+    assert figure.bbox.x1 - box.x1 < 20
+    assert figure.bbox.y1 - box.y1 < 20
+    whole = drawn(EXAMPLES[name], reduced=False)
+    assert "reduced setting" not in [text.get_text() for text in whole.texts]
 
 
 def test_a_curve_is_the_mean_and_its_band_the_range():
-    """Seeds missing at a point are left out there; where all are there is no point, and one seed has no band."""
-    y = np.array([[1.0, 2, NAN, NAN, 4], [3.0, 6, 8, NAN, 0]])
-    several = Series("a", np.arange(5), y, A), Series("b", np.arange(5), y[:1], B)
-    (axes,) = drawn(curves, [panel(*several)]).axes
-    x, mean = line(axes, "a")
-    kept = [0, 1, 2, 4]
-    assert x.tolist() == kept
-    np.testing.assert_array_equal(mean, np.nanmean(y[:, kept], 0))
-    assert line(axes, "b")[0].tolist() == [0, 1, 4]
+    """Missing seeds are left out, points without any seed are not drawn, and one has no band."""
+    y = np.array(
+        [
+            [1.0, 2, NAN, NAN, 4],
+            [3.0, 6, 8, NAN, 0],
+        ]
+    )
+    x = np.arange(5)
+    axes = axes_of(
+        curves,
+        Series("a", x, y, A),
+        Series("b", x, y[:1], B),
+    )
+    kept, mean = curve(axes, "a")
+    assert kept.tolist() == [0, 1, 2, 4]
+    assert mean.tolist() == [2, 4, 8, 2]
+    assert curve(axes, "b")[0].tolist() == [0, 1, 4]
     (band,) = axes.collections
-    corners = {tuple(p) for p in band.get_paths()[0].vertices}
-    low, high = [(0, 1), (1, 2), (2, 8), (4, 0)], [(0, 3), (1, 6), (2, 8), (4, 4)]
-    assert corners == {*low, *high}
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
+    low = {
+        (0, 1),
+        (1, 2),
+        (2, 8),
+        (4, 0),
+    }
+    high = {
+        (0, 3),
+        (1, 6),
+        (2, 8),
+        (4, 4),
+    }
+    assert corners == low | high
 
 
 def test_long_curves_are_thinned_evenly():
-    (axes,) = drawn(curves, [panel(series(points=1237), series("b", B, points=400))]).axes
-    x, mean = line(axes, "a")
+    long = series(points=1237)
+    axes = axes_of(curves, long, series("b", B, points=400))
+    x, mean = curve(axes, "a")
     assert len(x) == 400
     assert (x[0], x[-1]) == (1, 1237)
     assert set(np.diff(x)) == {3, 4}  # 1236 / 399
-    np.testing.assert_allclose(mean, series(points=1237).y.mean(0)[x - 1], rtol=1e-15)
-    assert line(axes, "b")[0].tolist() == list(range(1, 401))
-
-
-def test_a_method_looks_the_same_in_every_kind_of_picture():
-    own = method_look("qfedavg")
-    (axes,) = drawn(curves, [panel(series("4", own), series("11", B))]).axes
-    (found,) = (li for li in axes.lines if li.get_label() == "4")
-    assert (found.get_color(), found.get_marker()) == (own.colour, own.marker)
-    (axes,) = drawn(means, [panel(Series("4", np.ones((2, 1)), np.ones((2, 1)), own))]).axes
-    (container,) = axes.containers
-    assert (container.lines[0].get_color(), container.lines[0].get_marker()) == (
-        own.colour,
-        own.marker,
+    np.testing.assert_allclose(
+        mean,
+        long.y.mean(0)[x - 1],
+        rtol=1e-15,
     )
+    assert curve(axes, "b")[0].tolist() == list(range(1, 401))
 
 
-def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend():
-    given = looks({"AdaFed": "adafed", "FedAvg": "fedavg", "TERM": "term"}, "adafed")
-    several = [series(label, look) for label, look in given.items()]
-    for figure in (drawn(curves, [panel(*several)]), drawn(means, [panel(*several)])):
-        (axes,) = figure.axes
-        own = {
-            x.get_color(): (x.get_linewidth(), x.get_zorder())
-            for x in axes.lines
-            if len(x.get_xdata()) > 2
-        }
-        widest, highest = own[given["AdaFed"].colour]
-        assert all(
-            widest > w and highest > z for c, (w, z) in own.items() if c != given["AdaFed"].colour
-        )
-        assert [t.get_text() for t in figure.legends[0].get_texts()][:3] == [
-            "AdaFed",
-            "FedAvg",
-            "TERM",
-        ]
+@pytest.mark.parametrize("picture", [curves, means])
+def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend(picture):
+    names = ["AdaFed", "FedAvg", "TERM"]
+    given = looks({name: name.lower() for name in names}, "adafed")
+    figure = drawn(
+        picture,
+        [panel(*(series(name, look) for name, look in given.items()))],
+    )
+    (axes,) = figure.axes
+    lines = {line.get_color(): line for line in axes.lines if len(line.get_xdata()) > 2}
+    subject = lines.pop(given["AdaFed"].colour)
+    assert len(lines) == 2
+    assert subject.get_linewidth() > max(line.get_linewidth() for line in lines.values())
+    assert subject.get_zorder() > max(line.get_zorder() for line in lines.values())
+    assert legend(figure)[:3] == names
 
 
 def test_bands_and_bars_are_explained():
-    """Of one seed there is neither band nor bar, hence nothing to explain."""
+    """One seed has neither band nor bar, hence nothing to explain."""
+    assert legend(
+        drawn(
+            curves,
+            [panel(series(seeds=1))],
+        )
+    ) == ["a"]
+    assert legend(
+        drawn(
+            means,
+            [panel(series(seeds=1))],
+        )
+    ) == ["a"]
+    assert legend(
+        drawn(
+            means,
+            [panel(series())],
+        )
+    ) == ["a", "bars: ± 1 STD over seeds"]
 
-    def texts(figure):
-        return [t.get_text() for t in figure.legends[0].get_texts()]
 
-    assert texts(drawn(curves, [panel(series(seeds=1))])) == ["a"]
-    assert texts(drawn(means, [panel(series(seeds=1))])) == ["a"]
-    assert texts(drawn(means, [panel(series())])) == ["a", "bars: ± 1 STD over seeds"]
-
-
-@pytest.mark.parametrize("name", examples())
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_nothing_is_cut_off_or_small(name):
-    """All text lies in the picture, long titles and labels too, and has 8 pt or more."""
-    call, long = examples()[name], "words of a title and of a label that go on " * 3
-    options = {**call.keywords, "title": long, "reduced": True}
+    """All text lies in the picture, also long titles and labels, and has 8 pt or more."""
+    long = "words of a title and of a label that go on " * 3
+    options = {"title": long, "reduced": True}
     if name != "plane":
-        options["panels"] = [Panel(long, [series(long), series("b", B)], long[:80], long[:60])]
+        lines = [series(long), series("b", B)]
+        options["panels"] = [
+            Panel(
+                long,
+                lines,
+                long[:80],
+                long[:60],
+            )
+        ]
     with matplotlib.style.context(STYLE):
-        figure = drawn(call.func, **options, place=True)
-        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        figure = drawn(EXAMPLES[name], **options, place=True)
+        box = figure.get_tightbbox()
+        width, height = figure.get_size_inches()
     assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text))
-    assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height, box
+    assert 0 <= box.x0 < box.x1 <= width
+    assert 0 <= box.y0 < box.y1 <= height
 
 
 def test_logarithmic_axes_have_plain_labels():
     y = np.geomspace(1e-4, 1, 9)[None]
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), y, A))], log_y=True).axes
+    x = np.arange(9)
+    axes = axes_of(curves, Series("a", x, y, A), log_y=True)
     assert axes.get_yscale() == "log"
-    assert {"0.001", "0.1", "1"} <= {t.get_text() for t in axes.get_yticklabels()}
-    (axes,) = drawn(
-        curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), A))], log_y=True
-    ).axes
-    assert axes.get_yscale() == "linear"  # of nothing
-    (axes,) = drawn(
-        curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), A))], log_y=True
-    ).axes
+    assert {"0.001", "0.1", "1"} <= {text.get_text() for text in axes.get_yticklabels()}
+    nothing = axes_of(
+        curves,
+        Series("a", x, NAN * y, A),
+        log_y=True,
+    )
+    assert nothing.get_yscale() == "linear"
+    zero = Series(
+        "a",
+        np.arange(3),
+        np.array([[4.0, 1, 0]]),
+        A,
+    )
+    axes = axes_of(curves, zero, log_y=True)
     assert axes.get_ylim()[0] > 0
-    assert line(axes, "a")[1].tolist() == [4, 1, 0]
+    assert curve(axes, "a")[1].tolist() == [4, 1, 0]
 
 
 def test_means_have_error_bars_of_one_sample_std():
-    """Where no seed has a value there is no point; of one seed there is no spread."""
-    y = np.array([[0.0, 1, 5, NAN], [NAN, 3, 7, NAN], [NAN, 5, 9, NAN]])
-    (axes,) = drawn(means, [panel(Series("a", np.array([0.01, 0.1, 1, 2]), y, A))]).axes
-    x, mean = line(axes, "a")
-    assert (x.tolist(), mean.tolist()) == ([0.01, 0.1, 1], [0, 3, 7])
-    low, high = bar_ends(axes, "a")
-    np.testing.assert_allclose(low, [NAN, 1, 5])
-    np.testing.assert_allclose(high, [NAN, 5, 9])
+    """Values that no seed has are not drawn; one seed has no spread."""
+    y = np.array(
+        [
+            [0.0, 1, 5, NAN],
+            [NAN, 3, 7, NAN],
+            [NAN, 5, 9, NAN],
+        ]
+    )
+    axes = axes_of(
+        means,
+        Series(
+            "a",
+            np.array([0.01, 0.1, 1, 2]),
+            y,
+            A,
+        ),
+    )
+    points = bars(axes, "a")
+    x, mean = points.lines[0].get_data()
+    assert x.tolist() == [0.01, 0.1, 1]
+    assert mean.tolist() == [0, 3, 7]
+    np.testing.assert_allclose(
+        ends(points, -1),
+        [[NAN, 1, 5], [NAN, 5, 9]],
+    )
 
 
 def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
-    x, y = np.array([[1.0], [3]]), np.array([[10.0], [10]])
-    several = np.array([[1.0, 5, 8], [3, 5, NAN]])
-    swept = [
-        Series("b", several, several + 1, B, ("0", "1", "9")),
-        Series("c", several, several, C),
+    x = np.array([[1.0], [3]])
+    y = np.array([[10.0], [10]])
+    several = np.array(
+        [
+            [1.0, 5, 8],
+            [3, 5, NAN],
+        ]
+    )
+    swept = Series("b", several, several + 1, B, ("0", "1", "9"))
+    axes = axes_of(means, Series("a", x, y, A), swept)
+    one = bars(axes, "a")
+    line = one.lines[0]
+    assert [value.tolist() for value in line.get_data()] == [
+        [2],
+        [10],
     ]
-    (axes,) = drawn(means, [panel(Series("a", x, y, A), *swept)]).axes
-    assert [v.tolist() for v in line(axes, "a")] == [[2], [10]]
-    low, high = bar_ends(axes, "a", 0)
-    np.testing.assert_allclose([low, high], [[2 - np.sqrt(2)], [2 + np.sqrt(2)]])
-    assert [v.tolist() for v in line(axes, "b")] == [[2, 5, 8], [3, 6, 9]]
-    np.testing.assert_allclose(bar_ends(axes, "b", 0)[0], [2 - np.sqrt(2), 5, NAN])
-    assert [(t.get_text(), t.xy) for t in axes.texts] == [
+    assert (
+        line.get_color(),
+        line.get_marker(),
+    ) == (A.colour, A.marker)
+    np.testing.assert_allclose(
+        ends(one, 0),
+        [
+            [2 - np.sqrt(2)],
+            [2 + np.sqrt(2)],
+        ],
+    )
+    points = bars(axes, "b")
+    assert [value.tolist() for value in points.lines[0].get_data()] == [
+        [2, 5, 8],
+        [3, 6, 9],
+    ]
+    np.testing.assert_allclose(
+        ends(points, 0)[0],
+        [2 - np.sqrt(2), 5, NAN],
+    )
+    texts = [(text.get_text(), text.xy) for text in axes.texts]
+    assert texts == [
         ("0", (2, 3)),
         ("1", (5, 6)),
         ("9", (8, 9)),
     ]
-    colours = {c.get_label(): c.lines[0].get_color() for c in axes.containers}
-    assert colours == {"a": A.colour, "b": B.colour, "c": C.colour}
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
@@ -233,8 +327,19 @@ def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     broken = series()
     broken.y[1, 5:] = value
     for picture in (curves, means):
-        draw(tmp_path / "p", picture, "t", [panel(broken, series("b", B))])
-    (axes,) = drawn(curves, [panel(broken)]).axes
-    assert np.isinf(line(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
+        draw(
+            tmp_path / "p",
+            picture,
+            "t",
+            [panel(broken, series("b", B))],
+        )
+    axes = axes_of(curves, broken)
+    assert np.isinf(curve(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
     assert np.isfinite(axes.get_ylim()).all()
-    draw(tmp_path / "p", means, "t", [panel(Series("a", broken.y[:, 5:8], broken.y[:, :3], A))])
+    points = Series(
+        "a",
+        broken.y[:, 5:8],
+        broken.y[:, :3],
+        A,
+    )
+    draw(tmp_path / "p", means, "t", [panel(points)])

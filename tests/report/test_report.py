@@ -3,8 +3,7 @@
 import json
 
 import pytest
-import yaml
-from fake_runs import edit, seal
+from fake_runs import edit, write_run
 from units import unit
 
 from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
@@ -19,51 +18,59 @@ from fedbench.reports.table_pages import notes_of, table_csv, table_latex, table
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
+FEW = "seeds 1 (paper 3)"
 
 
-def write_run(
+def leave(
     root,
-    algo,
-    seed,
-    mean,
+    algo="fedavg",
+    seed=0,
+    mean=0.9,
     experiment=EXPERIMENT,
-    status="done",
-    departures=None,
-    config=None,
     digest="abc",
+    **more,
 ):
-    path = root / (experiment or "data") / algo / digest / f"seed_{seed}"
-    path.mkdir(parents=True)
+    """Leave a run whose accuracies are all alike; ``config`` has dotted keys."""
+    config = {
+        "rounds": 1000,
+        "seed": seed,
+        **more.pop("config", {}),
+    }
     meta = {
-        "status": status, "seed": seed, "hash": digest, "algo": algo, "data": "synthetic_leaf", "model": "linear",
-        "experiment": experiment, "departures": departures or {}, "sources": [], "overrides": [],
+        "status": "done",
+        "seed": seed,
+        "hash": digest,
+        "algo": algo,
+        "data": "synthetic_leaf",
+        "model": "linear",
+        "experiment": experiment,
+        "departures": {},
+        "sources": [],
+        "overrides": [],
         "started": "2024-01-01",
-    }  # fmt: skip
-    (path / "meta.json").write_text(json.dumps(meta))
-    (path / "config.yaml").write_text(
-        yaml.safe_dump({"algo": {}, "seed": seed, "rounds": 1000, **(config or {})})
-    )
-    metrics = ["mean", "std", "worst30", "mean_weighted", "std_weighted", "worst30_weighted"]
-    row = {
+        **more,
+    }
+    kinds = ("mean", "std", "worst30")
+    accuracies = {f"accuracy_{kind}": mean for kind in kinds}
+    weighted = {f"accuracy_{kind}_weighted": mean for kind in kinds}
+    last = {
         "round": 9,
-        **{f"accuracy_{m}": mean for m in metrics},
+        **accuracies,
+        **weighted,
         "angle_degrees": 7.0,
         "kl_uniform": 0.01,
     }
-    (path / "rounds.jsonl").write_text(json.dumps({"round": 0}) + "\n" + json.dumps(row) + "\n")
-    if status in ("done", "diverged"):
-        seal(path)
+    path = root / (experiment or "data") / algo / digest / f"seed_{seed}"
+    write_run(path, meta, config, [{"round": 0}, last])
 
 
 def summary(root):
-    """The rows of the paper, and those of other settings if there are any."""
-    first, *others = summary_tables(list(Results(root)))
-    assert len(others) < 2
-    return (first, *others) if others else first
+    """The tables at the end of a sweep."""
+    return summary_tables(list(Results(root)))
 
 
 def said(root):
-    return summary_text(summary_tables(list(Results(root))))
+    return summary_text(summary(root))
 
 
 def own(root):
@@ -71,16 +78,17 @@ def own(root):
     return table
 
 
-def texts(table):
-    return table_markdown(table), table_latex(table), table_csv(table)
-
-
 def cell(table, line, name):
-    return line.cells[[c.name for c in table.columns].index(name)]
+    names = [column.name for column in table.columns]
+    return line.cells[names.index(name)]
 
 
 def settings(table):
     return [keys_text(line.keys) for line in table.lines]
+
+
+def algos(table):
+    return [line.algo for line in table.lines]
 
 
 # ---- a setup of a paper
@@ -88,159 +96,134 @@ def settings(table):
 
 def test_mean_and_sample_std_over_seeds(tmp_path):
     for seed, value in enumerate((0.90, 0.92, 0.97)):
-        write_run(tmp_path, "fedavg", seed, value)
-    table = summary(tmp_path)
+        leave(tmp_path, seed=seed, mean=value)
+    (table,) = summary(tmp_path)
     (line,) = table.lines
-    found = cell(table, line, "accuracy_mean_weighted")
-    assert found.mean == pytest.approx(93.0)
-    assert found.std == pytest.approx(3.605551275)  # √((9 + 1 + 16) / 2)
-    assert found.printed.mean == 88.34
-    assert found.difference == pytest.approx(4.66)
+    weighted = cell(table, line, "accuracy_mean_weighted")
+    assert weighted.mean == pytest.approx(93.0)
+    assert weighted.std == pytest.approx(3.605551275)  # √((9 + 1 + 16) / 2)
+    assert weighted.printed.mean == 88.34
+    assert weighted.difference == pytest.approx(4.66)
     assert line.matched.reduced == ()
-    text = texts(table)[0]
+    text = table_markdown(table)
     assert text.startswith("## AdaFedAdam, Table 5\n")
-    for part in ("93.00 ± 3.61 ≈ 88.34 ± 0.55", "average %"):
-        assert part in text
     (row,) = [row for row in text.splitlines() if row.startswith("| FedAvg")]
+    assert "93.00 ± 3.61 ≈ 88.34 ± 0.55" in row
     assert row.rstrip(" |").endswith("full")
 
 
 def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
-    """Its title, columns and labels are those of the paper's table, and it has the rows that were run alone."""
+    """Its title, columns and labels are those of the paper's table, with the rows that were run."""
     for algo in ("adafedadam", "fedavg"):
-        write_run(tmp_path, algo, 0, 0.9)
-    table = summary(tmp_path)
-    assert (table.name, len(table.blocks), table.blocks[0].setup.id) == (
-        "adafedadam/table5",
-        1,
-        "synthetic",
-    )
+        leave(tmp_path, algo)
+    (table,) = summary(tmp_path)
+    assert table.name == "adafedadam/table5"
+    assert [block.setup.id for block in table.blocks] == ["synthetic"]
     assert [line.label for line in table.lines] == ["FedAvg", "AdaFedAdam"]
-    assert [c.metric.id for c in table.columns if c.printed] == list(
-        papers()["adafedadam"].tables["table5"].columns
-    )
-    fields = {c.metric.field for c in table.columns}
-    assert {
-        "accuracy_mean",
-        "accuracy_mean_weighted",
-        "accuracy_worst30",
-        "angle_degrees",
-        "kl_uniform",
-    } <= fields
+    printed = [column.metric.id for column in table.columns if column.printed]
+    assert printed == list(papers()["adafedadam"].tables["table5"].columns)
+    fields = {column.metric.field for column in table.columns}
+    assert {"accuracy_mean", "accuracy_mean_weighted", "angle_degrees", "kl_uniform"} <= fields
 
 
 def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
-    write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1000, 100]})
-    table = summary(tmp_path)
-    assert cell(table, table.lines[0], "accuracy_mean").std is None
-    assert table.lines[0].matched.reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
-    for text in texts(table):
+    leave(tmp_path, departures={"rounds": [1000, 100]})
+    (table,) = summary(tmp_path)
+    (line,) = table.lines
+    assert cell(table, line, "accuracy_mean").std is None
+    assert line.matched.reduced == ("rounds 100 (paper 1000)", FEW)
+    for text in (table_markdown(table), table_latex(table), table_csv(table)):
         assert "rounds 100 (paper 1000)" in text
-        rows = [
-            line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")
-        ]
-        assert all("reduced" in row for row in rows)  # wherever a number is shown
 
 
 def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     for algo in ("adafedadam", "fedprox", "fedavg", "qfedavg"):
-        write_run(tmp_path, algo, 0, 0.9)
+        leave(tmp_path, algo)
     table, others = summary(tmp_path)
-    assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam"]
-    assert (others.name, [line.algo for line in others.lines]) == (EXPERIMENT, ["fedprox"])
+    assert algos(table) == ["fedavg", "qfedavg", "adafedadam"]
+    assert others.name == EXPERIMENT
+    assert algos(others) == ["fedprox"]
     assert cell(others, others.lines[0], "accuracy_mean_weighted").printed is None
-    write_run(
-        tmp_path,
-        "fedavg",
-        0,
-        0.9,
-        config={"rounds": 5},
-        departures={"local.nu": [1, 2]},
-        digest="z",
-    )
-    rows = own(tmp_path).lines
-    assert list(dict.fromkeys(line.algo for line in rows)) == [
-        "fedavg",
-        "qfedavg",
-        "adafedadam",
-        "fedprox",
-    ]
 
 
 def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
-    """A table of the paper has the split that the experiment draws; a run elsewhere is not reduced by its split."""
-    write_run(tmp_path, "fedavg", 0, 0.9, config={"data": {"seed": 0}})
-    other = {"departures": {"data.seed": [0, 3]}, "config": {"data": {"seed": 3}}, "digest": "def"}
-    write_run(tmp_path, "fedavg", 0, 0.5, **other)
+    """A paper's table has the experiment's split; another split alone does not reduce a run."""
+    leave(tmp_path, config={"data.seed": 0})
+    departures = {"data.seed": [0, 3]}
+    leave(
+        tmp_path,
+        mean=0.5,
+        config={"data.seed": 3},
+        departures=departures,
+        digest="def",
+    )
     first, table = summary(tmp_path)
     assert [list(line.matched.runs) for line in first.lines] == [[unit(0)]]
-    assert [list(line.matched.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
-    assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
-    assert all("data.seed" not in d for line in table.lines for d in line.matched.reduced)
+    assert [list(line.matched.runs) for line in table.lines] == [
+        [unit(0)],
+        [unit(0, 3)],
+    ]
+    assert settings(table) == ["data.seed=0", "data.seed=3"]
+    assert {line.matched.reduced for line in table.lines} == {(FEW,)}
+
     runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
     printed = paper_table(paper.tables["table5"], Evidence(paper, runs))
-    assert [list(line.matched.runs) for line in printed.lines if line.matched.runs] == [[unit(0)]]
-    (note,) = [n for n in notes_of(printed) if "split" in n]
-    assert "Synthetic, vanilla SGD: the table has the runs on the split" in note
+    assert [list(x.matched.runs) for x in printed.lines if x.matched.runs] == [[unit(0)]]
+    (note,) = [note for note in notes_of(printed) if "split" in note]
     assert "(data.seed 3)" in note
     assert not run_tables(runs, [printed])
 
 
 def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
-    write_run(tmp_path, "fedavg", 0, 0.9)
-    write_run(tmp_path, "fedavg", 1, 0.1, status="diverged")
-    write_run(tmp_path, "fedavg", 2, 0.1, status="failed")
-    write_run(tmp_path, "fedprox", 0, 0.1, status="running")
+    for seed, status in enumerate(("done", "diverged", "failed")):
+        leave(tmp_path, seed=seed, status=status)
+    leave(tmp_path, "fedprox", status="running")
     table, others = summary(tmp_path)
-    assert [line.algo for line in table.lines] == ["fedavg"]
-    assert list(table.lines[0].matched.runs) == [unit(0)]
-    text = texts(table)[0]
-    (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
-    assert note.endswith("; seed 1 diverged; seed 2 failed")
+    (line,) = table.lines
+    assert list(line.matched.runs) == [unit(0)]
+    assert "; seed 1 diverged; seed 2 failed\n" in table_markdown(table)
     assert [line.status for line in others.lines] == ["not run"]
-    assert "- fedprox: seed 0 not finished" in texts(others)[0]
+    assert "- fedprox: seed 0 not finished" in table_markdown(others)
 
 
 def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
-    """Figure 3 sweeps alpha: its runs are as the paper has them, but not those of Table 5, which has alpha 1."""
+    """Figure 3 sweeps alpha: its runs are as the paper has them, and Table 5 has alpha 1."""
     for alpha in (4.0, 1.0, 0.3, 2):
-        departs = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
-        write_run(
-            tmp_path,
-            "adafedadam",
-            0,
-            0.9,
-            departures=departs,
-            config={"algo": {"alpha": alpha}},
-            digest=f"{alpha}",
-        )
+        departures = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
+        config = {"algo.alpha": alpha}
+        leave(tmp_path, "adafedadam", config=config, departures=departures, digest=f"{alpha}")
     table, others = summary(tmp_path)
     (row,) = table.lines
-    few = "seeds 1 (paper 3)"
     assert cell(table, row, "accuracy_mean_weighted").printed == Reported(94.18, 0.45)
-    assert (keys_text(row.keys), row.matched.reduced) == ("", (few,))
-    # in the order of alpha
-    assert [(keys_text(row.keys), row.matched.reduced) for row in others.lines] == [
-        ("algo.alpha=0.3", ("algo.alpha 0.3 (paper 1)", few)),
-        ("algo.alpha=1", (few,)),
-        ("algo.alpha=2", (few,)),
-        ("algo.alpha=4", (few,)),
+    assert settings(table) == [""]
+    assert row.matched.reduced == (FEW,)
+    assert settings(others) == [f"algo.alpha={alpha}" for alpha in (0.3, 1, 2, 4)]
+    assert [line.matched.reduced for line in others.lines] == [
+        ("algo.alpha 0.3 (paper 1)", FEW),
+        (FEW,),
+        (FEW,),
+        (FEW,),
     ]
 
 
 def test_data_that_are_not_official_are_named(tmp_path):
-    write_run(tmp_path, "fedavg", 0, 0.9)
+    leave(tmp_path)
     (meta,) = tmp_path.rglob("meta.json")
-    facts = json.loads(meta.read_text())
-    known = {"unofficial": ["X: a lossy copy"]}
-    edit(meta, lambda _: json.dumps(facts | known))
+    facts = json.loads(meta.read_text()) | {"unofficial": ["X: a lossy copy"]}
+    edit(meta, lambda _: json.dumps(facts))
     assert ", data: X: a lossy copy" in " ".join(said(tmp_path).split())
-    edit(meta, lambda _: json.dumps(facts | known | {"experiment": None}))
+    edit(meta, lambda _: json.dumps(facts | {"experiment": None}))
     assert "\n- X: a lossy copy" in said(tmp_path)
     edit(
         meta,
-        lambda _: json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}),
+        lambda _: json.dumps(
+            facts
+            | {
+                "sources": ["X: not official"],
+                "unofficial": [],
+            }
+        ),
     )
     assert "official" not in said(tmp_path)
 
@@ -250,127 +233,107 @@ def test_data_that_are_not_official_are_named(tmp_path):
 
 def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     """An experiment behind a figure alone; a row at its full setting is not marked."""
-    for digest, departures in (("abc", {}), ("xyz", {"rounds": [1000, 9]})):
-        rounds = 9 if departures else 1000
-        write_run(
-            tmp_path,
-            "fedavg",
-            0,
-            0.9,
-            "fafed/figure2_mnist_low",
-            "done",
-            departures,
-            {"rounds": rounds},
-            digest,
-        )
-    table = summary(tmp_path)
+    figure = "fafed/figure2_mnist_low"
+    leave(tmp_path, experiment=figure)
+    cut = {
+        "config": {"rounds": 9},
+        "departures": {"rounds": [1000, 9]},
+    }
+    leave(tmp_path, experiment=figure, digest="xyz", **cut)
+    (table,) = summary(tmp_path)
     assert table.table is None
-    for text, sign in zip(texts(table)[:2], "|&", strict=True):
-        full, reduced = (
-            next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9)
-        )
-        assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == [
-            "full",
-            "reduced",
-        ]
-        assert [
-            x
-            for x in text.splitlines()
-            if "rounds 9 (paper 1000)" in x and x.startswith(("- ", r"\par"))
-        ]
-    write_run(tmp_path / "own", "fedavg", 0, 0.9, None)
-    assert "status" not in texts(own(tmp_path / "own"))[0]
-
-
-def test_settings_of_one_method_are_told_apart(tmp_path):
-    for digest, q in (("aaa", 1), ("bbb", 0.1)):
-        write_run(
-            tmp_path, "qfedavg", 0, 0.9, None, config={"algo": {"q": q, "L": None}}, digest=digest
-        )
-    write_run(tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"server_lr": 1}})
-    table = own(tmp_path)
-    assert settings(table) == ["", "algo.q=0.1", "algo.q=1"]
-    assert "paper" not in texts(table)[0]
+    for text, end in (
+        (table_markdown(table), " |"),
+        (table_latex(table), r" \\"),
+    ):
+        lines = text.splitlines()
+        (full,) = [line for line in lines if "rounds=1000 " in line]
+        (reduced,) = [line for line in lines if "rounds=9 " in line]
+        assert full.rstrip(end).endswith(" full")
+        assert reduced.rstrip(end).endswith(" reduced")
+        assert [x for x in lines if "rounds 9 (paper 1000)" in x and x[:2] in ("- ", "\\p")]
 
 
 def test_rows_are_in_the_order_of_the_varied_key(tmp_path):
     """By size, whatever their hashes are: 0, 1, 2, 3, 10."""
     for digest, alpha in zip("eadbc", (3, 0, 10.0, 2, 1), strict=True):
-        write_run(
-            tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"alpha": alpha}}, digest=digest
-        )
-    assert settings(own(tmp_path)) == [f"algo.alpha={a}" for a in (0, 1, 2, 3, 10)]
+        leave(tmp_path, experiment=None, config={"algo.alpha": alpha}, digest=digest)
+    table = own(tmp_path)
+    assert settings(table) == [f"algo.alpha={alpha}" for alpha in (0, 1, 2, 3, 10)]
+    assert "status" not in table_markdown(table)
+    assert "paper" not in table_markdown(table)
 
 
-def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path):
-    """Shared keys are compared between all methods; what the source repeats of the data, and places, say nothing."""
+def test_a_method_with_one_setting_shows_its_difference_from_others(tmp_path):
+    """Keys are compared between methods; copies of data keys, and directories, say nothing."""
 
     def config(lr, clients, place):
-        data = {"clients": clients, "source": {"clients": clients}}
         return {
-            "local": {"lr": lr, "momentum": 0},
-            "data": data,
+            "local.lr": lr,
+            "local.momentum": 0,
+            "data.clients": clients,
+            "data.source.clients": clients,
             "results_dir": place,
-            "engine": {"mode": place},
+            "engine.mode": place,
         }
 
-    write_run(tmp_path, "fedavg", 0, 0.9, None, config=config(0.1, 5, "a"))
-    write_run(tmp_path, "fedprox", 0, 0.9, None, config=config(0.01, 5, "b"))
+    leave(tmp_path, experiment=None, config=config(0.1, 5, "a"))
+    leave(
+        tmp_path,
+        "fedprox",
+        experiment=None,
+        config=config(0.01, 5, "b"),
+    )
     assert settings(own(tmp_path)) == ["local.lr=0.1", "local.lr=0.01"]
-    write_run(tmp_path, "fedprox", 0, 0.9, None, config=config(0.01, 7, "b"), digest="other")
+    leave(
+        tmp_path,
+        "fedprox",
+        experiment=None,
+        config=config(0.01, 7, "b"),
+        digest="other",
+    )
     assert settings(own(tmp_path)) == [
-        "data.clients=5 local.lr=0.1", "data.clients=5 local.lr=0.01", "data.clients=7 local.lr=0.01",
-    ]  # fmt: skip
+        "data.clients=5 local.lr=0.1",
+        "data.clients=5 local.lr=0.01",
+        "data.clients=7 local.lr=0.01",
+    ]
 
 
-def test_a_run_that_diverged_is_named_with_its_rate_and_what_distinguishes_it(tmp_path):
-    """Also where it is the only run of its setting, whose row then has no numbers."""
-    for i, (lr, status) in enumerate(((0.1, "done"), (10.0, "diverged"))):
-        write_run(
-            tmp_path, "fedavg", 0, 0.5, None, status, config={"local": {"lr": lr}}, digest=f"d{i}"
-        )
+def test_runs_that_diverged_are_named_with_their_rate_and_setting(tmp_path):
+    """A setting whose only run diverged has a row without numbers."""
+    leave(tmp_path, experiment=None, config={"local.lr": 0.1})
+    rate = {"config": {"local.lr": 10.0}, "digest": "def"}
+    for seed in (1, 3):
+        leave(tmp_path, seed=seed, experiment=None, status="diverged", **rate)
     table = own(tmp_path)
     assert settings(table) == ["local.lr=0.1", "local.lr=10"]
     assert [line.status for line in table.lines] == ["full", "failed"]
-    assert "- fedavg local.lr=10: seed 0 (local.lr=10) diverged" in texts(table)[0]
-    write_run(tmp_path / "b", "fedavg", 0, 0.5, None, config={"local": {"lr": 0.1}})
-    for seed in (1, 3):
-        write_run(
-            tmp_path / "b", "fedavg", seed, 0.5, None, "diverged", config={"local": {"lr": 0.1}}
-        )
-    table = own(tmp_path / "b")
-    assert (
-        "- fedavg: seed 1 (local.lr=0.1) diverged; seed 3 (local.lr=0.1) diverged"
-        in texts(table)[0]
-    )
+    note = "seed 1 (local.lr=10) diverged; seed 3 (local.lr=10) diverged"
+    assert f"- fedavg local.lr=10: {note}" in table_markdown(table)
 
 
 def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path):
     for digest in ("aaa", "bbb"):
-        write_run(tmp_path, "fedavg", 0, 0.9, None, digest=digest)
+        leave(tmp_path, experiment=None, digest=digest)
     assert settings(own(tmp_path)) == ["hash=aaa", "hash=bbb"]
 
 
 def test_notes_say_which_rows_are_reduced(tmp_path):
+    cut = {
+        "config": {"rounds": 9},
+        "departures": {"rounds": [1000, 9]},
+    }
     for seed in range(3):
-        write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
-        write_run(
-            tmp_path,
-            "fedavg",
-            seed,
-            0.8,
-            config={"rounds": 9},
-            digest="xyz",
-            departures={"rounds": [1000, 9]},
-        )
-    assert "- reduced, FedAvg rounds=9: rounds 9 (paper 1000)\n" in texts(summary(tmp_path)[1])[0]
+        leave(tmp_path, seed=seed)
+        leave(tmp_path, seed=seed, digest="xyz", **cut)
+    _, others = summary(tmp_path)
+    assert "- reduced, FedAvg rounds=9: rounds 9 (paper 1000)\n" in table_markdown(others)
 
 
 def test_a_metric_that_was_not_measured_is_nothing():
-    assert (Cell().mean, Cell().std, Cell().bounds, Cell().difference, Cell().agreement) == (
-        *[None] * 4,
-        "missing",
-    )
+    nothing = Cell()
+    assert nothing.mean is nothing.std is nothing.bounds is nothing.difference is None
+    assert nothing.agreement == "missing"
     assert Cell((1.0,)).difference is None
 
 
@@ -378,74 +341,91 @@ def test_a_metric_that_was_not_measured_is_nothing():
 
 
 def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
-    """But for Table 7's first block, which is Table 5's; the benchmark is no paper's of these."""
-    setups = {s.experiment for p in papers().values() for s in p.setups.values()}
-    assert setups <= set(options("experiment"))
-    others = {
-        name for name in set(options("experiment")) - setups if not name.startswith("fairness/")
-    }
+    """But for Table 7's first block, which is Table 5's, and the benchmark."""
+    setups = {setup.experiment for paper in papers().values() for setup in paper.setups.values()}
+    experiments = set(options("experiment"))
+    assert setups <= experiments
+    others = {name for name in experiments - setups if not name.startswith("fairness/")}
     assert others == {"smoke", "adafedadam/table7_synthetic"}
 
 
 # ---- the text at the end of a sweep
 
 
+def cells(row):
+    return [cell.strip() for cell in row.split("|")[1:-1]]
+
+
+def rows(text):
+    """The cells of the rows of a printed table, headings first."""
+    head, _, *lines = [cells(line) for line in text.splitlines() if line.startswith("|")]
+    return [head, *lines]
+
+
 def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):
-    for algo, shift in (("fedavg", 0.0), ("adafedadam", 0.05)):
+    for algo, mean in (("fedavg", 0.89), ("adafedadam", 0.94)):
         for seed in range(3):
-            write_run(tmp_path, algo, seed, 0.89 + shift + seed / 1000)
+            leave(tmp_path, algo, seed, mean + seed / 1000)
     text = said(tmp_path)
     assert max(map(len, text.splitlines())) <= 100
-    assert "\n## AdaFedAdam, Table 5: Synthetic, vanilla SGD\n" in f"\n{text}"
-    assert " over seeds, then the paper's number: ≈ if" in " ".join(text.split())
-    first, second = (
-        line for line in text.splitlines() if line.startswith(("| FedAvg", "| AdaFedAdam"))
-    )
-    assert first.split("|")[2].strip() == "89.10±0.10 ≈ 88.34±0.55"
-    assert second.split("|")[2].strip() == "*94.10±0.10 ≈ 94.18±0.45"
+    assert text.startswith("## AdaFedAdam, Table 5: Synthetic, vanilla SGD\n")
+    _, first, second = rows(text)
+    assert first[:2] == ["FedAvg", "89.10±0.10 ≈ 88.34±0.55"]
+    assert second[:2] == ["AdaFedAdam", "*94.10±0.10 ≈ 94.18±0.45"]
     assert text.endswith("\n- 2 of 6 numbers of the paper agree with ours (≈)")
 
 
 def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed):
-    for seed in range(2):
-        write_run(tmp_path, "fedavg", seed, 0.5, experiment=None)
+    leave(tmp_path, experiment=None)
     status, out, _ = fed("report", str(tmp_path), "--metric", "kl_uniform,accuracy_mean")
-    rows = [line for line in out if line.startswith("|")]
-    assert (status, [cell.strip() for cell in rows[0].split("|")[1:-1]]) == (
-        0,
-        ["method", "seeds", "KL", "mean"],
-    )
+    assert status == 0
+    assert rows("\n".join(out))[0] == ["method", "seeds", "KL", "mean"]
     assert not (tmp_path / "report").exists()
     status, _, error = fed("report", str(tmp_path), "--metric", "kl")
-    assert (status, "metric must be one of accuracy_mean_weighted," in error) == (2, True)
-    status, _, error = fed("report", str(tmp_path), "--metric", "kl_uniform", "--paper", "fedfa")
-    assert (status, "writes no report; remove --into and --paper" in error) == (2, True)
+    assert status == 2
+    assert "metric must be one of accuracy_mean_weighted," in error
+    status, _, error = fed(
+        "report",
+        str(tmp_path),
+        "--metric",
+        "kl_uniform",
+        "--paper",
+        "fedfa",
+    )
+    assert status == 2
+    assert "writes no report; remove --into and --paper" in error
 
 
-def test_metrics_without_room_are_named_and_reductions_are_in_the_title(tmp_path):
-    for seed in range(3):
-        for algo, lr in (("fedavg", 0.1), ("fedavg", 0.2)):
-            config = {"data": {"name": "x" * 9}, "local": {"lr": lr}}
-            write_run(tmp_path, algo, seed, lr, experiment=None, config=config, digest=str(lr))
+def test_metrics_without_room_are_named(tmp_path):
+    for lr in (0.1, 0.2):
+        config = {"data.name": "x" * 9, "local.lr": lr}
+        for seed in range(3):
+            leave(
+                tmp_path,
+                seed=seed,
+                mean=lr,
+                experiment=None,
+                config=config,
+                digest=str(lr),
+            )
     text = said(tmp_path)
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert [cell.strip() for cell in rows[0].split("|")[1:-1]][:5] == [
-        "method",
-        "settings",
-        "seeds",
-        "mean",
-        "STD",
-    ]
-    assert max(map(len, rows)) <= 100
+    head, *_ = rows(text)
+    assert head[:5] == ["method", "settings", "seeds", "mean", "STD"]
+    assert max(map(len, text.splitlines())) <= 100
     assert "\n- also on the page: " in text
-    write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1, 1000]})
+
+
+def test_the_title_of_reduced_rows_says_so(tmp_path):
+    leave(tmp_path, departures={"rounds": [1, 1000]})
     assert "## adafedadam/table5_synthetic (reduced)\n" in said(tmp_path)
 
 
 def test_rows_that_share_the_best_mean_are_all_marked(tmp_path):
-    for algo, value in (("fedavg", 0.5), ("fedprox", 0.5), ("qfedavg", 0.4)):
-        write_run(tmp_path, algo, 0, value, experiment=None)
-    rows = [
-        line.split("|")[3].strip() for line in said(tmp_path).splitlines() if line.startswith("| ")
-    ]
-    assert rows[2:] == ["*50.00", "*50.00", "40.00"]
+    for algo, value in (
+        ("fedavg", 0.5),
+        ("fedprox", 0.5),
+        ("qfedavg", 0.4),
+    ):
+        leave(tmp_path, algo, mean=value, experiment=None)
+    _, *lines = rows(said(tmp_path))
+    assert [line[2] for line in lines] == ["*50.00", "*50.00", "40.00"]
