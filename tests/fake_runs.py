@@ -96,6 +96,13 @@ def edit(path, change):
         seal(path.parent)
 
 
+def change_last_round(path, **fields):
+    """Give the last round of a run other values."""
+    *lines, last = (path / "rounds.jsonl").read_text().splitlines()
+    changed = json.dumps(json.loads(last) | fields)
+    edit(path / "rounds.jsonl", lambda _: "\n".join([*lines, changed]) + "\n")
+
+
 def fake(
     root,
     experiment,

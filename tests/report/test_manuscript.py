@@ -1,12 +1,12 @@
-"""Tables, figures and statement for a paper: what is bold, what is marked, and what the statement says."""
+"""Tables, figures and statement for a paper: bold numbers, marks, and the sentences."""
 
 import json
 import re
 from statistics import mean, stdev
 
 import pytest
-from fake_runs import ROUNDS, edit, fake, measured, seal
-from report_runs import call, files
+from fake_runs import ROUNDS, change_last_round, edit, fake, measured
+from report_runs import call, files, leave_runs
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
@@ -22,123 +22,133 @@ from fedbench.reports.manuscript import (
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
-NAMES = ["main.tex", "tables/setting.tex", *(f"figures/{m}_1.pdf" for m in METRICS)]
-NAMES += ["statement.tex"]
+TWO = ("fedavg", "qfedavg")
+FIGURES = {f"figures/{metric}_1.pdf" for metric in METRICS}
+NAMES = {"main.tex", "tables/setting.tex", "statement.tex", *FIGURES}
 
 
 def with_numbers(root, numbers):
     """Runs of methods whose mean accuracy at the last round is given per seed."""
     for algo, values in numbers.items():
-        for path, value in zip(
-            fake(root, None, algo, seeds=range(len(values))), values, strict=True
-        ):
-            rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-            rows[-1]["accuracy_mean"] = value
-            (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-            seal(path)
+        for seed, value in enumerate(values):
+            (path,) = fake(root, None, algo, seeds=(seed,))
+            change_last_round(path, accuracy_mean=value)
     return list(Results(root))
 
 
-def cells(runs, baseline=None):
-    compared = compare(runs, "algo", "accuracy_mean", baseline)
+def cells(runs, baseline=None, metric="accuracy_mean"):
+    compared = compare(runs, "algo", metric, baseline)
     return marked(compared, compared.blocks[0])
 
 
-def test_the_best_mean_is_bold_and_what_is_worse_with_certainty_is_marked(tmp_path):
+def manuscript(root, runs):
+    """The LaTeX files of a manuscript by name."""
+    write_manuscript(runs, root, [compare(runs, "algo", METRICS[0])])
+    return {path.name: path.read_text() for path in root.rglob("*.tex")}
+
+
+# ---- marks
+
+
+def test_the_best_mean_is_bold_and_methods_that_are_certainly_worse_are_marked(tmp_path):
     """Six seeds, two methods: all differences have one sign, so that p = 2 / 2^6 = 0.03125."""
     better = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
-    runs = with_numbers(tmp_path, {"fedavg": better, "qfedavg": [v - 0.1 for v in better]})
+    worse = [0.70, 0.71, 0.72, 0.73, 0.74, 0.75]
+    runs = with_numbers(tmp_path, {"fedavg": better, "qfedavg": worse})
     spread = f"{100 * stdev(better):.2f}"
-    found = cells(runs)
-    assert {name: (cell.text, cell.best) for name, cell in found.items()} == {
-        "fedavg": (f"82.50 ± {spread}", True),
-        "qfedavg": (f"72.50 ± {spread}{WORSE}", False),
-    }
+    shown = cells(runs)
+    assert shown["fedavg"].text == f"82.50 ± {spread}"
+    assert shown["fedavg"].best
+    assert shown["qfedavg"].text == f"72.50 ± {spread}{WORSE}"
+    assert not shown["qfedavg"].best
     against_worse = cells(runs, "qfedavg")
     assert against_worse["fedavg"].text.endswith(BETTER)
     assert against_worse["qfedavg"].text == f"72.50 ± {spread}"
+    # a metric without a direction has no best
+    assert not any(cell.best for cell in cells(runs, metric="update_norm").values())
 
 
 def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
     """With five seeds no p is below 2 / 2^5 = 0.0625."""
     values = [0.5, 0.6, 0.7, 0.8, 0.9]
-    runs = with_numbers(
-        tmp_path, {"fedavg": values, "qfedavg": values[::-1], "fedprox": [v - 0.2 for v in values]}
-    )
-    found = cells(runs)
-    assert [cell.best for cell in found.values()] == [True, False, True]
-    assert not any(mark in cell.text for cell in found.values() for mark in (BETTER, WORSE))
+    low = [0.3, 0.4, 0.5, 0.6, 0.7]
+    numbers = {"fedavg": values, "qfedavg": values[::-1], "fedprox": low}
+    shown = cells(with_numbers(tmp_path, numbers))
+    assert [cell.best for cell in shown.values()] == [True, False, True]
+    assert not [cell for cell in shown.values() if cell.text.endswith((BETTER, WORSE))]
 
 
-def test_a_metric_without_a_direction_has_no_best(tmp_path):
-    runs = with_numbers(tmp_path, {"fedavg": [0.5] * 6, "qfedavg": [0.6] * 6})
-    compared = compare(runs, "algo", "update_norm")
-    assert not any(cell.best for cell in marked(compared, compared.blocks[0]).values())
+# ---- files
 
 
 def test_the_command_writes_everything_and_the_same_again(tmp_path):
     root = tmp_path / "runs"
-    for algo in ("fedavg", "qfedavg"):
-        fake(root, None, algo, seeds=SEEDS)
+    leave_runs(root, *TWO, seeds=SEEDS)
     status, said, _ = call("report", str(root), "--latex")
     assert status == 0
-    assert said.splitlines() == [f"written: {root / 'paper' / name}" for name in NAMES]
+    assert set(said.splitlines()) == {f"written: {root / 'paper' / name}" for name in NAMES}
     first = files(root / "paper")
-    assert set(first) == set(NAMES)
-    assert all(
-        first[name].startswith(b"%PDF") and b"/Type3" not in first[name]
-        for name in NAMES
-        if "pdf" in name
-    )
+    assert set(first) == NAMES
+    for name in FIGURES:
+        assert first[name].startswith(b"%PDF")
+        assert b"/Type3" not in first[name]
     text = first["tables/setting.tex"].decode()
-    values = [100 * measured(None, "fedavg", {}, s, "accuracy_mean") for s in SEEDS]
+    values = [100 * measured(None, "fedavg", {}, seed, "accuracy_mean") for seed in SEEDS]
     assert rf"{mean(values):.2f} $\pm$ {stdev(values):.2f}" in text
     assert text.count(r"\\") == 3  # heading and methods
-    assert text.count("{") == text.count("}")
-    assert call("report", str(root), "--latex")[0] == 0
+    call("report", str(root), "--latex")
     assert files(root / "paper") == first
 
 
 def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
-    for algo in ("fedavg", "qfedavg"):
-        fake(tmp_path / "runs", None, algo, seeds=SEEDS)
-        fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
-    runs = list(Results(tmp_path / "runs"))
-    names = write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
-    assert [n for n in names if n.startswith("tables/")] == [
-        "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
-    ]  # fmt: skip
-    whole = (tmp_path / "out" / "tables" / "all_accuracy_mean.tex").read_text()
+    leave_runs(tmp_path / "runs", *TWO, seeds=SEEDS)
+    runs = leave_runs(tmp_path / "runs", *TWO, experiment="smoke", seeds=SEEDS)
+    tex = manuscript(tmp_path / "out", runs)
+    assert set(tex) == {
+        "main.tex",
+        "statement.tex",
+        "setting_1.tex",
+        "setting_2.tex",
+        "all_accuracy_mean.tex",
+    }
+    whole = tex["all_accuracy_mean.tex"]
     assert r"Method & smoke: synthetic\_leaf & synthetic\_leaf \\" in whole
-    alone = (tmp_path / "out" / "tables" / "setting_1.tex").read_text()
-    row = re.search(r"^FedAvg & (.*) \\\\$", alone, re.M)[1]
-    assert f"FedAvg & {row} & " in whole
+    number = re.search(r"^FedAvg & (.*) \\\\$", tex["setting_1.tex"], re.M)[1]
+    assert f"FedAvg & {number} & " in whole
 
 
 def test_keys_that_distinguish_settings_are_in_words(tmp_path):
-    for algo in ("fedavg", "qfedavg"):
-        for clients in (8, 16):
-            fake(tmp_path / "runs", None, algo, keys={"data.clients": clients}, seeds=SEEDS)
-    runs = list(Results(tmp_path / "runs"))
-    write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
-    tex = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*.tex")}
-    assert not [name for name, text in tex.items() if "data.clients=" in text]
-    name = r"synthetic\_leaf, {} clients"
-    assert rf"Method & {name.format(16)} & {name.format(8)} \\" in tex["all_accuracy_mean.tex"]
-    assert f"accuracy on {name.format(8)} at the last round" in tex["setting_2.tex"]
+    for clients in (8, 16):
+        keys = {"data.clients": clients}
+        runs = leave_runs(tmp_path / "runs", *TWO, keys=keys, seeds=SEEDS)
+    tex = manuscript(tmp_path / "out", runs)
+    assert "data.clients=" not in "".join(tex.values())
+    few = r"synthetic\_leaf, 8 clients"
+    many = r"synthetic\_leaf, 16 clients"
+    assert rf"Method & {many} & {few} \\" in tex["all_accuracy_mean.tex"]
+    assert f"accuracy on {few} at the last round" in tex["setting_2.tex"]
+
+
+CIFAR = "CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients"
 
 
 @pytest.mark.parametrize(
     ("label", "printed"),
     [
-        ("qfedavg", "q-FedAvg"), ("qfedavgm", "qfedavgm"), ("qfedavg algo.q=1", "q-FedAvg (q=1)"), ("algo.q=1", "q=1"),
+        ("qfedavg", "q-FedAvg"),
+        ("qfedavgm", "qfedavgm"),
+        ("qfedavg algo.q=1", "q-FedAvg (q=1)"),
+        ("algo.q=1", "q=1"),
         ("adafedadam/table5_synthetic, term", "Synthetic, vanilla SGD, TERM"),
-        ("synthetic_leaf data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
-         "synthetic_leaf (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)"),
-        ("CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients", "CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients"),
-        ("the proximal term", "the proximal term"), ("", ""),
+        (
+            "synthetic_leaf data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
+            "synthetic_leaf (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)",
+        ),
+        (CIFAR, CIFAR),
+        ("the proximal term", "the proximal term"),
+        ("", ""),
     ],
-)  # fmt: skip
+)
 def test_a_label_in_print_has_names_of_papers_and_keys_in_words(label, printed):
     assert printed_label(label) == printed
 
@@ -146,20 +156,14 @@ def test_a_label_in_print_has_names_of_papers_and_keys_in_words(label, printed):
 def test_sentences_have_no_names_in_print(tmp_path):
     """A method is named term, and a note about the proximal term keeps its word."""
     note = "the proximal term was not part of the published data"
-    for algo in ("fedprox", "term"):
-        for path in fake(tmp_path / "runs", None, algo, seeds=SEEDS):
-            edit(
-                path / "meta.json",
-                lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}),
-            )
-    runs = list(Results(tmp_path / "runs"))
-    write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])])
-    table = (tmp_path / "out" / "tables" / "setting.tex").read_text()
+    leave_runs(tmp_path / "runs", "fedprox", "term", seeds=SEEDS)
+    for file in (tmp_path / "runs").rglob("meta.json"):
+        edit(file, lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}))
+    tex = manuscript(tmp_path / "out", list(Results(tmp_path / "runs")))
+    table = tex["setting.tex"]
     assert re.findall(r"^(FedProx|TERM) & ", table, re.M) == ["FedProx", "TERM"]
     assert rf"\footnotesize {note}." in table
-    assert (
-        rf"\item {note}\n".replace(r"\n", "\n") in (tmp_path / "out" / "statement.tex").read_text()
-    )
+    assert f"\\item {note}\n" in tex["statement.tex"]
 
 
 def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
@@ -170,56 +174,65 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     }
     fake(tmp_path, None, "fedavg", seeds=(0, 1), preset=source)
     fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
-    fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
-    runs = list(Results(tmp_path))
-    text = statement(runs, 0.05)
-    assert r"\item 5 runs: 4 done, 1 failed" in text
-    assert "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx), by setting" in text
-    assert "The data are Fashion-MNIST (FedAvg)" in text
-    split = r"75 \% of each client's examples for training and the others for testing, drawn once with seed 3"
-    assert f"The split is {split}" in text
-    assert r"synthetic\_leaf: licence: MIT; reference: Xiao, Rasul, Vollgraf" in text
-    assert (
-        "by validation examples, with the tuning seeds [1000,1001], which no result has (FedProx)"
-        in text
+    fake(
+        tmp_path,
+        None,
+        "fedprox",
+        seeds=(2, 3),
+        preset={"tuned_on": [1000, 1001]},
     )
-    assert "not recorded, and to be added (FedAvg)" in text
+    text = statement(list(Results(tmp_path)), 0.05)
     spent = [
-        measured(None, a, {}, s, f"seconds_{part}", ROUNDS[-1])
-        for a, seeds in (("fedavg", (0, 1)), ("fedprox", (2, 3)))
-        for s in seeds
+        measured(None, algo, {}, seed, f"seconds_{part}", ROUNDS[-1])
+        for algo, seed in (
+            ("fedavg", 0),
+            ("fedavg", 1),
+            ("fedprox", 2),
+            ("fedprox", 3),
+        )
         for part in ("train", "eval")
     ]
-    assert f"{sum(spent) / 3600:.3g} hours of training and evaluation" in text
+    for words in (
+        r"\item 5 runs: 4 done, 1 failed",
+        "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx), by setting",
+        "The data are Fashion-MNIST (FedAvg)",
+        r"The split is 75 \% of each client's examples for training and the others for testing, "
+        "drawn once with seed 3",
+        r"synthetic\_leaf: licence: MIT; reference: Xiao, Rasul, Vollgraf",
+        "with the tuning seeds [1000,1001], which no result has (FedProx)",
+        "not recorded, and to be added (FedAvg)",
+        f"{sum(spent) / 3600:.3g} hours of training and evaluation",
+    ):
+        assert words in text
 
 
 def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
-    for algo in ("fedavg", "qfedavg"):
-        fake(tmp_path / "runs", None, algo, seeds=SEEDS)
-    words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(tmp_path / "out"))
+    leave_runs(tmp_path / "runs", *TWO, seeds=SEEDS)
+    out = tmp_path / "out"
+    words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(out))
     assert call(*words)[0] == 0
-    own = ("mine.tex", "tables/mine.tex", "figures/mine.pdf")
+    own = {"mine.tex", "tables/mine.tex", "figures/mine.pdf"}
     for name in own:
-        (tmp_path / "out" / name).write_text("mine")
+        (out / name).write_text("mine")
     assert call(*words, "--metric", "test_loss")[0] == 0
-    kept = {n for n in NAMES if n.startswith("figures")}
-    assert set(files(tmp_path / "out")) == {*NAMES, *own, "figures/test_loss_1.pdf"} - kept
-    (tmp_path / "out" / "main.tex").write_text("my paper")
-    before = files(tmp_path / "out")
+    assert set(files(out)) == (NAMES - FIGURES) | own | {"figures/test_loss_1.pdf"}
+    (out / "main.tex").write_text("my paper")
+    before = files(out)
     status, _, error = call(*words)
-    assert (status, files(tmp_path / "out")) == (2, before)
+    assert status == 2
     assert "main.tex was not written by fedbench; name another directory with --into" in error
+    assert files(out) == before
 
 
 def test_a_metric_that_was_not_measured_is_refused(tmp_path):
-    for algo in ("fedavg", "qfedavg"):
-        fake(tmp_path / "runs", None, algo, seeds=(0, 1))
-    status, _, error = call("report", str(tmp_path / "runs"), "--latex", "--metric", "nonsense")
-    assert (status, "nonsense" in error) == (2, True)
-    assert not (tmp_path / "runs" / "paper").exists()
+    leave_runs(tmp_path, *TWO, seeds=(0, 1))
+    status, _, error = call("report", str(tmp_path), "--latex", "--metric", "nonsense")
+    assert status == 2
+    assert "nonsense" in error
+    assert not (tmp_path / "paper").exists()
 
 
 def test_the_page_of_the_documentation_names_the_files():
     text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
-    for name in ("main.tex", "tables/setting.tex", "statement.tex"):
+    for name in NAMES - FIGURES:
         assert f"`{name}`" in text

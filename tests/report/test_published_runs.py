@@ -1,22 +1,27 @@
 """Reports of results directories whose runs are partly, or all, in published reports."""
 
-import csv
 import re
 import shutil
 
 import pandas as pd
 import pytest
 from fake_runs import fake, fake_row
-from report_runs import ADAM, MOMENTUM, call, files
+from report_runs import ADAM, MOMENTUM, call, files, links_of, rows_of
 from test_publish import fill_figures
 
 from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 
 PUBLISHED = ("adafedadam", "adafed", "fedcada")
-LINKS = re.compile(
-    r'<span class="runs".*?</span>\n?|<a class="to" href="#[^"]*-runs-[^"]*">(.*?)</a>', re.S
-)
+SPAN = r'<span class="runs".*?</span>'
+LINKS = re.compile(SPAN + r'\n?|<a class="to" href="#[^"]*-runs-[^"]*">(.*?)</a>', re.S)
+
+
+def publish(root, place, paper=None):
+    """Publish a report without the figures of papers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
+        write_report(root, place / "published" / (paper or "adafedadam"), paper)
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +35,12 @@ def everything(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def half(everything, tmp_path_factory):
-    """The same results, with every second finished run of three papers in their published reports only."""
+    """The same results, with every second finished run of three papers in published reports."""
     root = tmp_path_factory.mktemp("half") / "results"
     shutil.copytree(everything, root, ignore=shutil.ignore_patterns("report"))
     for paper in PUBLISHED:
-        with pytest.MonkeyPatch.context() as patch:  # their figures are not looked at
-            patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
-            write_report(root, root / "published" / paper, paper)
-        done = sorted(p.parent for p in (root / paper).rglob("DONE"))
+        publish(root, root, paper)
+        done = sorted(path.parent for path in (root / paper).rglob("DONE"))
         assert len(done) > 3
         for path in done[::2]:
             shutil.rmtree(path)
@@ -48,22 +51,29 @@ def half(everything, tmp_path_factory):
 @pytest.mark.slow
 def test_half_of_the_runs_published_gives_the_report_of_all_on_disk(everything, half):
     """Byte for byte, but for the links of the page."""
-    one, other = files(everything / "report"), files(half / "report")
+    one = files(everything / "report")
+    other = files(half / "report")
     assert set(one) == set(other)
     assert {name for name in one if one[name] != other[name]} == {"index.html"}
-    pages = [LINKS.sub(r"\1", folder["index.html"].decode()) for folder in (one, other)]
-    assert pages[0] == pages[1]
-    assert "fedbench -m experiment=" in pages[0]  # the commands of the rows
+    page, again = (
+        LINKS.sub(
+            r"\1",
+            x["index.html"].decode(),
+        )
+        for x in (one, other)
+    )
+    assert page == again
+    assert "fedbench -m experiment=" in page  # the commands of the rows
 
 
 @pytest.mark.slow
 def test_a_row_links_to_the_runs_that_exist_and_to_the_published_report_of_the_others(half):
     page = (half / "report" / "index.html").read_text()
-    links = re.findall(r'<span class="runs".*?</span>', page, re.S)
-    hrefs = {href for link in links for href in re.findall(r'href="([^"]*)"', link)}
-    assert {f"../published/{paper}/" for paper in PUBLISHED} <= hrefs
-    assert all((half / "report" / href).is_dir() for href in hrefs)
-    assert any(">published/adafedadam</a>" in link and ">1</a>" in link for link in links)
+    spans = re.findall(SPAN, page, re.S)
+    links = set(links_of("".join(spans)))
+    assert {f"../published/{paper}/" for paper in PUBLISHED} <= links
+    assert all((half / "report" / link).is_dir() for link in links)
+    assert any(">published/adafedadam</a>" in span and ">1</a>" in span for span in spans)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +82,7 @@ def published(tmp_path_factory):
     root = tmp_path_factory.mktemp("published")
     for row in ADAM.tables["table4"].rows:
         fake_row(root / "runs", ADAM, row, preset={"algo.alpha": 1.0})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.reports.write.paper_figures", lambda *_: [])
-        write_report(root / "runs", root / "results" / "published" / "adafedadam")
+    publish(root / "runs", root / "results")
     return root
 
 
@@ -85,49 +93,35 @@ def shelf(published, tmp_path, no_figures):
     return tmp_path / "results"
 
 
-def table4(results):
-    rows = list(
-        csv.DictReader((results / "report/tables/adafedadam_table4.csv").read_text().splitlines())
-    )
-    return [row["seeds"] for row in rows]
+def seeds_of_table4(results):
+    return [
+        row["seeds"] for row in rows_of(results / "report" / "tables" / "adafedadam_table4.csv")
+    ]
+
+
+def paths_of(results):
+    """The paths of the runs of a report."""
+    return pd.read_parquet(results / "report" / "runs.parquet")["path"].tolist()
 
 
 def test_the_published_runs_of_a_paper_that_is_named_are_reported(shelf):
     write_report(shelf, parts=("adafedadam",))
-    assert table4(shelf) == ["3"] * 3
-    runs = pd.read_parquet(shelf / "report" / "runs.parquet")
-    assert runs["path"].tolist() == [
-        r.path.relative_to(shelf.parent / "runs").as_posix() for r in Results(shelf.parent / "runs")
-    ]
+    assert seeds_of_table4(shelf) == ["3"] * 3
+    runs = shelf.parent / "runs"
+    assert paths_of(shelf) == [run.path.relative_to(runs).as_posix() for run in Results(runs)]
 
 
 def test_the_published_runs_of_a_paper_with_a_run_on_disk_are_reported(shelf):
     fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
     write_report(shelf)
-    assert table4(shelf) == ["3"] * 3
-    assert len(pd.read_parquet(shelf / "report" / "runs.parquet")) == 3 * 3 + 1
+    assert seeds_of_table4(shelf) == ["3"] * 3
+    assert len(paths_of(shelf)) == 3 * 3 + 1
 
 
-def test_the_next_published_report_has_all_runs(shelf):
-    """Those on disk, and those of the published report before, which it may replace."""
-    fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
-    fake(shelf.parent / "runs", MOMENTUM, "fedavg", seeds=(0,))
-    write_report(shelf.parent / "runs", shelf.parent / "all")
-    write_report(shelf, shelf / "published" / "adafedadam", "adafedadam")
-    after, at_once = shelf / "published" / "adafedadam", shelf.parent / "all"
-    assert page_files(after) == page_files(at_once)
-    assert rows(after) == rows(at_once)
-
-
-def page_files(report):
-    """The files of a report but its evidence, which is divided into files by when they were written."""
-    return {
-        name: content for name, content in files(report).items() if not name.startswith("evidence/")
-    }
-
-
-def rows(report):
-    return [
+def facts(report):
+    """The files of a report but its evidence, whose files are written at different times, and its runs."""
+    shown = {name: x for name, x in files(report).items() if not name.startswith("evidence/")}
+    runs = [
         (
             run.path.relative_to(report),
             run.config,
@@ -137,36 +131,38 @@ def rows(report):
         )
         for run in Results(report)
     ]
+    return shown, runs
 
 
-def test_a_paper_that_the_directory_has_nothing_of_is_not_reported(shelf):
-    """A report of one's own runs does not become one of all papers; a paper that is named is reported."""
+def test_the_next_published_report_has_all_runs(shelf):
+    """Those on disk, and those of the published report before, which it may replace."""
+    for root in (shelf, shelf.parent / "runs"):
+        fake(root, MOMENTUM, "fedavg", seeds=(0,))
+    publish(shelf.parent / "runs", shelf.parent / "all")
+    publish(shelf, shelf, "adafedadam")
+    place = "published/adafedadam"
+    assert facts(shelf / place) == facts(shelf.parent / "all" / place)
+
+
+def test_a_paper_without_runs_in_the_directory_is_reported_only_if_it_is_named(shelf):
     fake(shelf, "smoke", "fedavg", seeds=(0,))
     write_report(shelf)
-    assert len(pd.read_parquet(shelf / "report" / "runs.parquet")) == 1
+    assert len(paths_of(shelf)) == 1
     assert not (shelf / "report/tables/adafedadam_table4.csv").exists()
     status, _, err = call("report", str(shelf), "--paper", "adafedadam")
     assert (status, err) == (0, "")
-    assert table4(shelf) == ["3"] * 3
+    assert seeds_of_table4(shelf) == ["3"] * 3
     status, _, err = call("report", str(shelf), "--paper", "fedfa")
     assert status == 2
     assert "contains no runs" in err
 
 
-def test_a_damaged_bundle_is_refused(shelf):
-    fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
-    next((shelf / "published/adafedadam/evidence").rglob("*.parquet")).write_bytes(b"PAR1")
-    status, _, err = call("report", str(shelf))
-    assert status == 2
-    assert re.search(
-        r"published/adafedadam/evidence cannot be read \(\S+\.parquet is not the file that bundle.json",
-        err,
-    )
-    assert err.count("\n") == 1
-
-
-def test_a_bundle_of_a_paper_that_is_not_asked_for_is_not_read(shelf):
+def test_a_damaged_bundle_is_refused_if_its_paper_is_reported(shelf):
     fake(shelf, "smoke", "fedavg", seeds=(0,))
     next((shelf / "published/adafedadam/evidence").rglob("*.parquet")).write_bytes(b"PAR1")
     status, _, err = call("report", str(shelf))
     assert (status, err) == (0, "")
+    fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
+    status, _, err = call("report", str(shelf))
+    assert status == 2
+    assert "published/adafedadam/evidence cannot be read" in err

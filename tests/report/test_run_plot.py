@@ -5,8 +5,8 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from fake_runs import ROUNDS, fake, measured, seal
-from report_runs import call, files
+from fake_runs import ROUNDS, edit, fake, measured
+from report_runs import call, files, leave_runs
 
 from fedbench.analysis.curves import run_curves
 from fedbench.commands import plot
@@ -19,166 +19,148 @@ SEEDS = (0, 1, 2, 3)
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs") / "results"
-    for algo in ("fedavg", "qfedavg"):
-        fake(root, None, algo, seeds=SEEDS)
-    fake(root, None, "qfedavg", {"algo.q": 2}, seeds=SEEDS)
+    leave_runs(root, "fedavg", "qfedavg", seeds=SEEDS)
+    leave_runs(root, "qfedavg", keys={"algo.q": 2}, seeds=SEEDS)
     return root
 
 
-def test_a_curve_has_a_row_per_seed_in_the_shown_unit(root):
-    curves = {c.name: c for c in run_curves(list(Results(root)), "round", "accuracy_mean", "algo")}
-    curve = curves["fedavg"]
+@pytest.fixture
+def fedavg(root):
+    return [run for run in Results(root) if run.meta["algo"] == "fedavg"]
+
+
+def number(seed, field, t):
+    return measured(None, "fedavg", {}, seed, field, t)
+
+
+def megabytes(seed, t):
+    return 1e-6 * (number(seed, "bytes_up", t) + number(seed, "bytes_down", t))
+
+
+def test_a_curve_has_a_row_per_seed_in_the_shown_unit(fedavg):
+    (curve,) = run_curves(fedavg, "round", "accuracy_mean", "algo")
     assert curve.x.tolist() == list(ROUNDS)
-    values = [
-        [100 * measured(None, "fedavg", {}, s, "accuracy_mean", t) for t in ROUNDS] for s in SEEDS
-    ]
+    values = [[100 * number(seed, "accuracy_mean", t) for t in ROUNDS] for seed in SEEDS]
     assert curve.y == pytest.approx(np.array(values), rel=1e-12)
 
 
-def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
-    (one, *_) = run_curves(list(Results(root)), "bytes", "accuracy_mean", "algo")
-    both = [
-        mean(
-            1e-6 * sum(measured(None, one.algo, {}, s, f"bytes_{d}", t) for d in ("up", "down"))
-            for s in SEEDS
-        )
-        for t in ROUNDS
-    ]
-    assert one.x == pytest.approx(both, rel=1e-12)
+@pytest.mark.parametrize(
+    ("axis", "value"),
+    [
+        ("bytes", megabytes),
+        ("accuracy_std", lambda seed, t: 100 * number(seed, "accuracy_std", t)),
+        ("error_mean", lambda seed, t: 100 * (1 - number(seed, "accuracy_mean", t))),
+    ],
+)
+def test_a_metric_is_an_axis_in_its_unit(fedavg, axis, value):
+    """Communication is the sum of both directions; the error derives from the accuracy."""
+    (curve,) = run_curves(fedavg, axis, "accuracy_mean", "algo")
+    means = [mean(value(seed, t) for seed in SEEDS) for t in ROUNDS]
+    assert curve.x == pytest.approx(means, rel=1e-12)
 
 
-def test_a_metric_is_an_axis_in_its_unit(root):
-    (one, *_) = run_curves(list(Results(root)), "accuracy_std", "accuracy_mean", "algo")
-    std = [
-        mean(100 * measured(None, one.algo, {}, s, "accuracy_std", t) for s in SEEDS)
-        for t in ROUNDS
-    ]
-    assert one.x == pytest.approx(std, rel=1e-12)
-
-
-def test_a_derived_metric_is_an_axis(root):
-    (one, *_) = run_curves(list(Results(root)), "error_mean", "accuracy_mean", "algo")
-    error = [
-        mean(100 * (1 - measured(None, one.algo, {}, s, "accuracy_mean", t)) for s in SEEDS)
-        for t in ROUNDS
-    ]
-    assert one.x == pytest.approx(error, rel=1e-12)
-
-
-def test_every_seed_is_a_line(root):
-    found = run_curves(
-        [r for r in Results(root) if r.meta["algo"] == "fedavg"], "round", "accuracy_mean", "seed"
-    )
-    assert {c.name: len(c.y) for c in found} == {f"seed={s}": 1 for s in SEEDS}
+def test_every_seed_is_a_line(fedavg):
+    curves = run_curves(fedavg, "round", "accuracy_mean", "seed")
+    assert {curve.name: len(curve.y) for curve in curves} == {f"seed={seed}": 1 for seed in SEEDS}
 
 
 def test_runs_are_chosen_by_their_scenario(tmp_path):
     fake(tmp_path, None, "fedavg", seeds=(0,))
-    (attacked,) = fake(tmp_path, None, "fedavg", {"attack.fraction": 0.2}, seeds=(0,))
-    meta = json.loads((attacked / "meta.json").read_text())
-    (attacked / "meta.json").write_text(json.dumps({**meta, "attack": "sign_flip"}))
-    seal(attacked)
+    (attacked,) = fake(
+        tmp_path,
+        None,
+        "fedavg",
+        {"attack.fraction": 0.2},
+        seeds=(0,),
+    )
+    facts = {"attack": "sign_flip"}
+    edit(attacked / "meta.json", lambda text: json.dumps(json.loads(text) | facts))
     runs = list(Results(tmp_path))
     for name in ("sign_flip", "none"):
         (run,) = plot._with_value(runs, f"attack={name}")
         assert run.meta.get("attack", "none") == name
 
 
-def test_a_line_per_value_of_a_key(root, monkeypatch):
-    seen = {}
+def test_settings_of_one_method_are_lines_of_their_own(root, monkeypatch):
+    drawn = []
 
-    def draw(file, picture, title, panels, **more):
-        seen.update(p=panels, **more)
+    def draw(file, picture, title, panels, **options):
+        drawn.extend(panels)
         return [file]
 
     monkeypatch.setattr(plot, "draw", draw)
-    words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo")
-    assert call(*words)[0] == 0
-    # two values of algo.q are two lines
-    assert len([s.label for p in seen["p"] for s in p.series]) == 2
+    assert call("plot", str(root), "--where", "algo=qfedavg", "--by", "algo")[0] == 0
+    (panel,) = drawn
+    assert len(panel.series) == 2
+
+
+def test_lines_of_two_methods_with_one_value_have_the_name_of_the_method(root):
+    panels = curve_panels(list(Results(root)), ["accuracy_mean"], by="rounds")
+    labels = {series.label for panel in panels for series in panel.series}
+    assert labels == {"fedavg rounds=1000", "qfedavg rounds=1000"}
 
 
 @pytest.mark.parametrize(
-    ("end", "head"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")]
+    ("end", "head"),
+    [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")],
 )
-def test_the_file_that_was_asked_for_and_no_other(root, tmp_path, end, head):
-    words = (
-        "plot",
-        str(root),
-        "--out",
-        str(tmp_path / f"a.{end}"),
-        "--x",
-        "seconds",
-        "--y",
-        "train_loss",
-        "--log",
-    )
+def test_the_named_file_and_no_other_is_written(root, tmp_path, end, head):
+    file = tmp_path / f"a.{end}"
+    axes = ("--x", "seconds", "--y", "train_loss", "--log")
     before = files(root)
-    assert call(*words)[:2] == (0, f"written: {tmp_path / f'a.{end}'}\n")
-    assert list(files(tmp_path)) == [f"a.{end}"]
-    content = files(tmp_path)[f"a.{end}"]
-    assert content.startswith(head)
-    call(*words)
-    assert files(tmp_path)[f"a.{end}"] == content  # equal runs give equal bytes
+    for _ in range(2):
+        status, out, _ = call(
+            "plot",
+            str(root),
+            "--out",
+            str(file),
+            *axes,
+        )
+        assert (status, out) == (0, f"written: {file}\n")
     assert files(root) == before
+    assert list(files(tmp_path)) == [file.name]
+    assert file.read_bytes().startswith(head)
 
 
-def test_by_default_a_picture_below_the_runs(root):
-    status, out, _ = call("plot", str(root))
-    assert (status, out) == (
-        0,
-        f"written: {root / 'plots' / 'accuracy_mean_over_round_by_algo.png'}\n",
-    )
+def test_equal_runs_give_equal_bytes(root, tmp_path):
+    for name in ("a.pdf", "b.pdf"):
+        call("plot", str(root), "--out", str(tmp_path / name))
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
+
+
+def test_the_curve_of_one_run_is_drawn_below_it(tmp_path):
+    (run,) = fake(tmp_path, None, "fedavg", seeds=(0,))
+    status, out, _ = call("plot", str(run), "--y", "train_loss")
+    file = run / "plots" / "train_loss_over_round_by_algo.png"
+    assert (status, out) == (0, f"written: {file}\n")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    (failed,) = fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
+    status, _, err = call("plot", str(failed))
+    assert (status, err) == (2, "fedbench: none of 1 runs is done\n")
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (
-            ("--x", "byte"),
-            "--x byte was not measured; these runs have round, bytes, bytes_up, bytes_down, seconds,",
-        ),
-        (
-            ("--y", "acuracy"),
-            "--y acuracy over --x round was not measured; these runs have round, bytes",
-        ),
-        (
-            ("--by", "local.lrr"),
-            "has the key local.lrr; it must be algo, data, model or a key of their config.yaml",
-        ),
-        (("--where", "algo"), "--where takes KEY=VALUE"),
-        (("--where", "algo=fedprox"), "no run has this value; algo is one of fedavg, qfedavg"),
-        (("--where", "foo=1"), "has the key foo"),
-        (("--out", "a.jpg"), "--out must end in .png, .svg, .pdf; got a.jpg"),
+        ("--x byte", "--x byte was not measured; these runs have round, bytes, bytes_up"),
+        ("--y acuracy", "--y acuracy over --x round was not measured; these runs have round"),
+        ("--by local.lrr", "has the key local.lrr; it must be algo, data, model or a key of"),
+        ("--where algo", "--where takes KEY=VALUE"),
+        ("--where algo=fedprox", "no run has this value; algo is one of fedavg, qfedavg"),
+        ("--where foo=1", "has the key foo"),
+        ("--out a.jpg", "--out must end in .png, .svg, .pdf; got a.jpg"),
     ],
-    ids=" ".join,
 )
-def test_what_is_wrong_is_named_with_what_is_allowed(root, words, text):
-    status, out, err = call("plot", str(root), *words)
+def test_a_wrong_request_names_the_allowed_values(root, words, text):
+    status, out, err = call("plot", str(root), *words.split())
     assert (status, out) == (2, "")
     assert text in err
     assert err.count("\n") == 1
 
 
 def test_too_much_for_one_figure_is_refused(tmp_path):
-    for i in range(25):
-        fake(tmp_path, None, "fedprox", {"algo.mu": i}, seeds=(0,))
+    for mu in range(25):
+        fake(tmp_path, None, "fedprox", {"algo.mu": mu}, seeds=(0,))
     status, _, err = call("plot", str(tmp_path), "--by", "algo.mu")
     assert status == 2
     assert "up to 25 lines each are too many to tell apart" in err
-
-
-def test_lines_of_two_methods_with_one_value_have_the_name_of_the_method(root):
-    panels = curve_panels(list(Results(root)), ["accuracy_mean"], by="rounds")
-    labels = {s.label for panel in panels for s in panel.series}
-    assert labels == {"fedavg rounds=1000", "qfedavg rounds=1000"}
-
-
-def test_the_curve_of_one_run_is_drawn(root, tmp_path):
-    (run,) = fake(tmp_path, None, "fedavg", seeds=(0,))
-    status, out, _ = call("plot", str(run), "--y", "train_loss")
-    file = run / "plots" / "train_loss_over_round_by_algo.png"
-    assert (status, out.splitlines()[-1]) == (0, f"written: {file}")
-    assert file.read_bytes().startswith(b"\x89PNG")
-    (failed,) = fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
-    assert call("plot", str(failed))[::2] == (2, "fedbench: none of 1 runs is done\n")
