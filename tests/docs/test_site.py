@@ -11,7 +11,13 @@ from tools import ROOT
 
 pytestmark = pytest.mark.processes
 
-LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+LOADED = {
+    ("script", "src"),
+    ("img", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+}
 
 
 class Page(HTMLParser):
@@ -34,7 +40,7 @@ class Page(HTMLParser):
 
 def broken(pages):
     """Links of pages, by their paths, that lead to no file or to no part of a page."""
-    found = []
+    wrong = []
     for path, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
@@ -42,50 +48,47 @@ def broken(pages):
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             part = unquote(parts.fragment)
-            if not target.is_file() or (part and target in pages and part not in pages[target].ids):
-                found.append(f"{path.name}: {link}")
-    return sorted(found)
+            missing = part and target in pages and part not in pages[target].ids
+            if missing or not target.is_file():
+                wrong.append(f"{path.name}: {link}")
+    return sorted(wrong)
+
+
+LINKS = """<p id="x"><a href="a.html#y">1</a><a href="#x">2</a><a href="b.html">3</a>
+<a href="https://e.org/c">4</a><script src="https://e.org/s.js"></script>"""
 
 
 def test_a_broken_link_is_found(tmp_path):
-    (tmp_path / "a.html").write_text("")
-    text = '<p id="x"><a href="a.html#y">1</a><a href="#x">2</a><a href="b.html">3</a><a href="https://e.org/c">4</a>'
-    text += '<script src="https://e.org/s.js"></script>'
-    (tmp_path / "p.html").write_text(text)
-    page = {tmp_path / "p.html": Page(text)}
-    assert broken(page) == ["p.html: b.html"]
-    assert broken(page | {tmp_path / "a.html": Page("")}) == ["p.html: a.html#y", "p.html: b.html"]
-    assert page[tmp_path / "p.html"].loaded == {"https://e.org/s.js"}
+    (tmp_path / "a.html").touch()
+    (tmp_path / "p.html").touch()
+    page = Page(LINKS)
+    pages = {tmp_path / "p.html": page, tmp_path / "a.html": Page("")}
+    assert broken(pages) == ["p.html: a.html#y", "p.html: b.html"]
+    assert page.loaded == {"https://e.org/s.js"}
+
+
+def read(path):
+    return Page(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
 def test_the_site(tmp_path):
+    docs = ROOT / "docs"
     site = tmp_path / "site"
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-d",
-        str(tmp_path / "trees"),
-    ]
+    options = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
     built = subprocess.run(
-        [*command, str(ROOT / "docs"), str(site)],
+        [sys.executable, "-m", "sphinx", *options, str(docs), str(site)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert built.returncode == 0, built.stderr
-    sources = [p for p in (ROOT / "docs").rglob("*") if p.suffix in (".md", ".ipynb")]
-    written = [site / p.relative_to(ROOT / "docs").with_suffix(".html") for p in sources]
-    pages = {p: Page(p.read_text(encoding="utf-8")) for p in written}
+    sources = [path for path in docs.rglob("*") if path.suffix in (".md", ".ipynb")]
+    written = [site / path.relative_to(docs).with_suffix(".html") for path in sources]
+    pages = {path: read(path) for path in written}
     assert broken(pages) == []
     assert [x for page in pages.values() for x in page.loaded if urlsplit(x).netloc] == []
-    reports = {
-        p: Page(p.read_text(encoding="utf-8")) for p in (site / "published").rglob("index.html")
-    }
-    assert {p.parent.name for p in reports} >= {"published", "known", "adafedadam"}
+    reports = {path: read(path) for path in (site / "published").rglob("index.html")}
+    assert {path.parent.name for path in reports} >= {"published", "known", "adafedadam"}
     assert broken(reports) == []  # among them the links of the front page to claims
     assert not list((site / "published").rglob("evidence"))

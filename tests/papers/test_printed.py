@@ -1,4 +1,4 @@
-"""The checks of claims on the papers' own numbers: ``printed`` is what they come to, and no encoding asks for more."""
+"""The checks of claims on the papers' own numbers: ``printed`` is their verdict, and none asks for more."""
 
 from dataclasses import dataclass, field, fields
 
@@ -10,7 +10,6 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.registry import papers
 
 ONLY = Unit(0, 0)
-PAPERS = tuple(papers())
 
 
 @dataclass(frozen=True)
@@ -29,27 +28,35 @@ class Printed(MatchedRuns):
 class Tables(Evidence):
     def choices(self, row):
         (empty,) = super().choices(row)
-        facts = {f.name: getattr(empty, f.name) for f in fields(empty)}
-        return [Printed(**facts, given=row.values), empty] if row.values else [empty]
+        if not row.values:
+            return [empty]
+        facts = {entry.name: getattr(empty, entry.name) for entry in fields(empty)}
+        return [Printed(**facts, given=row.values), empty]
 
 
 def of_runs(check):
     return check is not None and check.kind not in ("test", "equal_rows", "within_band")
 
 
-@pytest.mark.parametrize(
-    ("paper", "claim"),
-    [(p, c) for p in PAPERS for c in papers()[p].claims.values() if of_runs(c.check)],
-    ids=lambda x: getattr(x, "id", x),
-)
-def test_printed_says_what_the_check_makes_of_the_printed_numbers(paper, claim):
-    found = judge(claim, Tables(papers()[paper], [])).comparisons
-    means = [c.mean for c in found if c.mean is not None]
+CASES = [
+    pytest.param(paper, claim, id=f"{paper.id}-{claim.id}")
+    for paper in papers().values()
+    for claim in paper.claims.values()
+    if of_runs(claim.check)
+]
+
+
+@pytest.mark.parametrize(("paper", "claim"), CASES)
+def test_printed_says_how_the_check_decides_on_the_printed_numbers(paper, claim):
+    comparisons = judge(claim, Tables(paper, [])).comparisons
+    means = [comparison.mean for comparison in comparisons if comparison.mean is not None]
     if not means:
         assert claim.printed == "not tabulated"
         return
     checks = claim.check.checks if claim.check.kind == "all" else [claim.check]
-    if not any(check.kind in ("curves", "limit") for check in checks):  # figures have no numbers
-        assert len(means) == len(found)
-    ahead = sum(m > 0 for m in means)
-    assert claim.printed == {len(means): "supports", 0: "contradicts"}.get(ahead, "mixed"), found
+    kinds = {check.kind for check in checks}
+    if not kinds & {"curves", "limit"}:  # figures have no numbers
+        assert len(means) == len(comparisons)
+    ahead = sum(mean > 0 for mean in means)
+    words = {len(means): "supports", 0: "contradicts"}
+    assert claim.printed == words.get(ahead, "mixed"), comparisons

@@ -49,20 +49,17 @@ def paper(path: Path):
 
 def test_the_documented_example_is_a_paper(tmp_path):
     p = paper(write(tmp_path))
-    assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == (
-        "example",
-        ["table1", "table2"],
-        ["figure1"],
-        6,
-    )
+    assert p.id == "example"
+    assert list(p.tables) == ["table1", "table2"]
+    assert list(p.figures) == ["figure1"]
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
     assert all(table.tuning for table in p.tables.values())
     assert all(claim.refuted for claim in p.claims.values())
     assert all(claim.tested if claim.check else claim.beyond for claim in p.claims.values())
-    verdicts = [judge(c, Evidence(p, [])) for c in p.claims.values()]
-    assert [v.word for v in verdicts] == ["not run"] * 5 + ["not testable"]
-    totals = [len(v.comparisons) for v in verdicts[:5]]
-    assert totals == [4, 1, 2, 1, 4]  # setups x metrics; ranks; 2 methods; 1; setups x measures
+    verdicts = [judge(claim, Evidence(p, [])) for claim in p.claims.values()]
+    assert [verdict.word for verdict in verdicts] == ["not run"] * 5 + ["not testable"]
+    # setups x metrics; ranks; 2 methods; 1; setups x measures
+    assert [len(verdict.comparisons) for verdict in verdicts] == [4, 1, 2, 1, 4, 0]
 
 
 def test_the_documented_config_is_one(tmp_path, monkeypatch):
@@ -73,18 +70,19 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "table1_mild.yaml").write_text(CONFIG)
     monkeypatch.setattr(job, "CONFIG_DIR", tree)
-    for algo, lr in (("fedavg", 0.01), ("fedprox", 0.01)):
+    for algo in ("fedavg", "fedprox"):
         config = compose_run(["experiment=example/table1_mild", f"algo={algo}"]).tree
-        assert (config["rounds"], config["participation"], config["local"]["lr"]) == (100, 10, lr)
+        assert (config["rounds"], config["participation"]) == (100, 10)
+        assert config["local"]["lr"] == 0.01
     assert config["algo"]["mu"] == 1.0
 
 
 def test_every_kind_of_check_is_documented():
     section = DOCUMENT.split("\n## Checks\n")[1].split("\n### ")[0]
     rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", section, re.M)
-    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {
-        kind for c in get_args(Check) for kind in get_args(get_type_hints(c)["kind"])
-    }
+    documented = set(re.findall(r"[a-z_]+", " ".join(rows)))
+    kinds = [get_type_hints(check)["kind"] for check in get_args(Check)]
+    assert documented == {name for kind in kinds for name in get_args(kind)}
 
 
 FAULTS = [
@@ -119,19 +117,14 @@ FAULTS = [
     # figures
     ("kind: curves\n", "kind: curvs\n", "figures: figure1: kind must be one of curves,"),
     ("  setups: [mild, strong]\n  fields", "  fields", "figures: figure1: a figure of kind curves needs setups"),
-    ("  - {algo: fedprox}\n", "  - {algo: fedpox}\n", "figures: figure1: runs 2: algo: must be one of fedavg, fedprox"),
     ("kind: curves\n", "kind: sweep\n  parameter: lr\n", "figures: figure1: no run has the parameter 'lr'"),
-    ("kind: curves\n", "kind: front\n", "figures: figure1: a figure of kind front needs parameter"),
     # checks
     ("kind: function", "kind: funtcion", "claims: c04: check: Input tag 'funtcion' found using 'kind'"),
     ("check: null", "check: [best]", "claims: c06: check: must be a valid dictionary or object"),
     ("kind: compare, table: table1, setups: [mild, strong]", "kind: compare, table: table9, setups: [mild, strong]",
      "claims: c01: check: compare: table: must be one of table1, table2; got 'table9'"),
-    ("kind: compare, table", "kind: compare, tabel: x, table", "c01: check: compare: unknown key 'tabel'"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
      "claims: c02: table2 needs at least two rows of fedprox on mild, all with lr"),
-    ("over: lr, trend", "over: lrr, trend",
-     "claims: c02: table2 needs at least two rows of fedavg on mild, all with lrr"),
     ("better: fedavg, worse: others", "better: fedagv, worse: others",
      "claims: c05: check: curves: better 1: must be one of fedavg, fedprox, others, all; got 'fedagv'"),
     ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
@@ -177,22 +170,11 @@ def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path, monkeypatch):
 
 
 def test_fields_are_those_that_runs_have():
-    found = evaluation.accuracy_metrics(np.array([0.5, 1.0]), np.array([1, 1]))
-    unknown = [f for f in found if not is_field(f)]
+    measured = evaluation.accuracy_metrics(np.array([0.5, 1.0]), np.array([1, 1]))
+    others = ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity")
+    unknown = [name for name in (*measured, *others) if not is_field(name)]
     assert not unknown, f"add {unknown} to _FIELD in fedbench/core/metrics.py"
-    assert all(
-        is_field(f)
-        for f in (
-            "train_loss",
-            "update_norm",
-            "client:12",
-            "error_rsd_weighted",
-            "train_perplexity",
-        )
-    )
-    assert not any(
-        is_field(f) for f in ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None)
-    )
-    assert {
-        int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()
-    } == set(evaluation.TAILS)
+    wrong = ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None)
+    assert not any(map(is_field, wrong))
+    tails = {int(name[14:]) for name in measured if re.fullmatch(r"accuracy_worst\d+", name)}
+    assert tails == set(evaluation.TAILS)
