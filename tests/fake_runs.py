@@ -33,6 +33,11 @@ def measured(experiment, algo, keys, seed, field, t=ROUNDS[-1]):
     )
 
 
+def measured_curve(*of):
+    """The field of a made-up run in all rounds."""
+    return [measured(*of, t) for t in ROUNDS]
+
+
 def nested(flat):
     tree = {}
     for key, value in flat.items():

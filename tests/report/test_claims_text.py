@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -297,43 +296,6 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
 
 def summary(*claims):
     return PaperSummary("x", "X", "", Coverage(), claims, runs=0, hours=0.0)
-
-
-def test_every_claim_is_counted_once():
-    verdicts = {
-        "holds": [AHEAD, AHEAD],
-        "fails": [BEHIND],
-        "mixed": [MIXED],
-        "undecided": [LEVEL],
-        "not counted": [
-            decide([lead(1, 3)]),
-            decide([lead(-1), lead(-1, 3)]),
-        ],
-        "not run": [
-            decide([NOT_RUN]),
-            *(decide([lead(size, 10, CUT)]) for size in (1, -1)),
-        ],
-        "not testable": [decide([])],
-        "test": [Verdict("holds", "", "test")],
-        "print": [Verdict("fails", "", "print"), Verdict("holds", "", "print")],
-    }
-    claims = [
-        judged(
-            CLAIM,
-            {ADOPTED: one},
-        )
-        for several in verdicts.values()
-        for one in several
-    ]
-    counted = summary(*claims)
-    assert counted.states == Counter({word: len(several) for word, several in verdicts.items()})
-    assert counted.scaled == {"same direction": 1, "opposite direction": 1}
-    assert set(verdicts) == set(BADGES["state"])
-    assert counted.claims_text == (
-        "14 claims: 2 hold, 1 fail, 1 mixed, 1 undecided, 2 not counted, 3 not run, 1 shown by a "
-        "test of the code, 2 checked in print, 1 not testable; scaled-down checks of those not "
-        "run: 1 same direction, 1 opposite direction"
-    )
 
 
 def test_without_claims_there_is_nothing_to_count():

@@ -7,7 +7,6 @@ from statistics import mean, stdev
 import pytest
 from fake_runs import ROUNDS, change_last_round, edit, fake, measured
 from report_runs import call, files, leave_runs
-from tools import ROOT
 
 from fedbench.analysis.compare import compare
 from fedbench.reports.manuscript import (
@@ -222,17 +221,3 @@ def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
     assert status == 2
     assert "main.tex was not written by fedbench; name another directory with --into" in error
     assert files(out) == before
-
-
-def test_a_metric_that_was_not_measured_is_refused(tmp_path):
-    leave_runs(tmp_path, *TWO, seeds=(0, 1))
-    status, _, error = call("report", str(tmp_path), "--latex", "--metric", "nonsense")
-    assert status == 2
-    assert "nonsense" in error
-    assert not (tmp_path / "paper").exists()
-
-
-def test_the_page_of_the_documentation_names_the_files():
-    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
-    for name in NAMES - FIGURES:
-        assert f"`{name}`" in text

@@ -141,7 +141,6 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     tiles = text_of(part(shelf.front, '<dl class="tiles">', "</dl>"))
     assert f"settings 7 of {CLAIMS} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
-    assert "scaled-down checks of the others 5 2 same direction, 1 opposite direction" in tiles
 
 
 @pytest.mark.parametrize("name", ["front", "page"])
@@ -172,20 +171,6 @@ def test_a_number_that_several_tables_share_is_one_point(tmp_path):
         )
     )
     assert f">{NUMBERS} printed percentages and what was measured" in html
-
-
-def test_the_note_of_a_paper_stands_before_its_counts():
-    known = papers()["known"]
-    text = text_of(
-        page(
-            Content(
-                "Known",
-                (PaperReport(known, (), (), ()),),
-            )
-        )
-    )
-    assert "do not print" in known.paper.note
-    assert 0 < text.index(known.paper.note) < text.index("distinct printed numbers")
 
 
 def test_the_counts_of_a_small_bundle(shelf):

@@ -8,7 +8,7 @@ import os
 import shutil
 
 import pytest
-from page_example import hostile_content, own_content
+from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.reports.page import page as html
 
@@ -17,37 +17,34 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(
     not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"
 )
-_ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync --no-first-run"
+)
 
 
 @pytest.fixture(scope="module")
 def browser():
     with sync.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGS)
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
         yield started
         started.close()
 
 
 @pytest.fixture
 def visit(browser, mixed):
-    """Opens a page and, at the end, holds it to its word: no error, no message, no request but for itself."""
-    seen, contexts = [], []
+    """Open a page; at the end there were no errors, messages or requests but for itself."""
+    seen = []
+    requests = []
+    contexts = []
 
     def opened(path=mixed.report / "index.html", width=1280, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         tab = context.new_page()
-        tab.on("console", lambda m: seen.append(f"console: {m.text}"))
-        tab.on("pageerror", lambda e: seen.append(f"error: {e}"))
-        tab.on(
-            "request",
-            lambda r: (
-                r.url.startswith(("data:", path.as_uri())) or seen.append(f"request: {r.url}")
-            ),
-        )
+        tab.on("console", lambda message: seen.append(message.text))
+        tab.on("pageerror", lambda error: seen.append(f"{error}"))
+        tab.on("request", lambda request: requests.append(request.url))
         tab.goto(path.as_uri())
         return tab
 
@@ -55,6 +52,7 @@ def visit(browser, mixed):
     for context in contexts:
         context.close()
     assert not seen
+    assert not [url for url in requests if not url.startswith(("data:", "file:"))]
 
 
 def fits(tab):
@@ -63,19 +61,19 @@ def fits(tab):
     )
 
 
-def test_both_widths_have_no_horizontal_overflow_whatever_is_open(visit):
-    for width in (1280, 400):
-        tab = visit(width=width)
-        assert fits(tab)
-        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-        assert fits(tab)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_horizontal_overflow_also_with_open_details(visit, width):
+    tab = visit(width=width)
+    assert fits(tab)
+    tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert fits(tab)
 
 
-def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path):
+@pytest.mark.parametrize("text", ["x" * 300 + "{0}", HOSTILE])
+def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path, text):
+    _, content = hostile_content(text)
     file = tmp_path / "long.html"
-    file.write_text(html(hostile_content("x" * 300 + "{0}")[1]), encoding="utf-8")
-    assert fits(visit(file, 400))
-    file.write_text(html(hostile_content()[1]), encoding="utf-8")
+    file.write_text(html(content), encoding="utf-8")
     assert fits(visit(file, 400))
 
 

@@ -278,24 +278,6 @@ def test_a_row_without_finished_runs_was_not_run(tmp_path):
     assert run_links(empty.line, tmp_path) == {}
 
 
-def test_the_error_of_a_run_is_named_beside_the_others(tmp_path):
-    runs = (tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2")
-    leave_runs(*runs, seeds=[0])
-    leave_runs(*runs, seeds=[1], status="failed", error="OSError: full")
-    row = row_of(tmp_path, *FEMNIST)
-    assert (row.line.status, row.note) == ("reduced", "seed 1 failed; OSError: full")
-    rounds = compose_run(["experiment=fedfa/table2_femnist"]).rounds
-    assert row.line.matched.reduced == (f"rounds 2 (paper {rounds})",)
-
-
-def test_runs_that_diverged_are_named_with_their_rate(tmp_path):
-    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="diverged", seeds=[0, 2])
-    row = row_of(tmp_path, *FEMNIST)
-    assert row.line.status == "failed"
-    diverged = [f"seed {seed} (local.lr=0.003) diverged" for seed in (0, 2)]
-    assert row.note == "; ".join(diverged)
-
-
 # ---- the command of a row
 
 
@@ -327,13 +309,10 @@ def test_the_command_of_a_row_that_was_not_run():
 ROWS = [
     ("adafedadam table5 synthetic", 0, "rounds=7 participation=0.5"),
     ("adafedadam table5 cifar10_dir005", 4, "model=mlp_200_200 model.hidden=[64,32]"),
-    ("adafedadam table5 femnist", 0, "rounds=50 data.clients=null"),
     ("adafedadam table5 sent140", 1, "rounds=2 model.layers=1 model.hidden=4 local.steps=2"),
     ("adafedadam table2 cifar10_hetero", 0, "local.epochs=[1,3] eval_every=1 keep_clients=[0,5]"),
     ("adafed table1 cifar10_s1", 0, "improved_clients=false engine.precision=float64"),
-    ("adafed table19 clothing1m", 1, "rounds=1100 algo.iterations=2"),
     ("adafed table19 clothing1m", 3, "rounds=5 algo.server.gamma=5 model=linear"),
-    ("fedcada table3 silo_cifar10_noniid", 4, "algo.adjust=sin rounds=20"),
 ]
 
 

@@ -8,7 +8,6 @@ from units import unit
 
 from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table_model import Cell
 from fedbench.config.overrides import options
 from fedbench.core.config_values import keys_text
 from fedbench.papers.registry import papers
@@ -105,25 +104,6 @@ def test_mean_and_sample_std_over_seeds(tmp_path):
     assert weighted.printed.mean == 88.34
     assert weighted.difference == pytest.approx(4.66)
     assert line.matched.reduced == ()
-    text = table_markdown(table)
-    assert text.startswith("## AdaFedAdam, Table 5\n")
-    (row,) = [row for row in text.splitlines() if row.startswith("| FedAvg")]
-    assert "93.00 ± 3.61 ≈ 88.34 ± 0.55" in row
-    assert row.rstrip(" |").endswith("full")
-
-
-def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
-    """Its title, columns and labels are those of the paper's table, with the rows that were run."""
-    for algo in ("adafedadam", "fedavg"):
-        leave(tmp_path, algo)
-    (table,) = summary(tmp_path)
-    assert table.name == "adafedadam/table5"
-    assert [block.setup.id for block in table.blocks] == ["synthetic"]
-    assert [line.label for line in table.lines] == ["FedAvg", "AdaFedAdam"]
-    printed = [column.metric.id for column in table.columns if column.printed]
-    assert printed == list(papers()["adafedadam"].tables["table5"].columns)
-    fields = {column.metric.field for column in table.columns}
-    assert {"accuracy_mean", "accuracy_mean_weighted", "angle_degrees", "kl_uniform"} <= fields
 
 
 def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
@@ -316,25 +296,6 @@ def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path)
     for digest in ("aaa", "bbb"):
         leave(tmp_path, experiment=None, digest=digest)
     assert settings(own(tmp_path)) == ["hash=aaa", "hash=bbb"]
-
-
-def test_notes_say_which_rows_are_reduced(tmp_path):
-    cut = {
-        "config": {"rounds": 9},
-        "departures": {"rounds": [1000, 9]},
-    }
-    for seed in range(3):
-        leave(tmp_path, seed=seed)
-        leave(tmp_path, seed=seed, digest="xyz", **cut)
-    _, others = summary(tmp_path)
-    assert "- reduced, FedAvg rounds=9: rounds 9 (paper 1000)\n" in table_markdown(others)
-
-
-def test_a_metric_that_was_not_measured_is_nothing():
-    nothing = Cell()
-    assert nothing.mean is nothing.std is nothing.bounds is nothing.difference is None
-    assert nothing.agreement == "missing"
-    assert Cell((1.0,)).difference is None
 
 
 # ---- the papers' numbers

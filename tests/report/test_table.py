@@ -6,14 +6,11 @@ import pytest
 from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.analysis.build_tables import paper_table
-from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.analysis.table_model import Column, Line, RowGroup, TableData
-from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import PrintedMetric, Reported, Setup
-from fedbench.reports.paper import PaperReport, claims_rows
 from fedbench.reports.table_pages import table_csv, table_latex, table_markdown
 from fedbench.reports.text_table import (
     Cell,
@@ -193,18 +190,3 @@ def test_printed_numbers_can_be_read_back(paper):
 
 def text(number):
     return "" if number is None else str(number)
-
-
-def test_the_claims_of_a_paper_are_in_its_order():
-    paper = papers()["adafed"]
-    empty = Evidence(paper, [])
-    claims = tuple(
-        (
-            claim,
-            {ADOPTED: judge(claim, empty)},
-        )
-        for claim in paper.claims.values()
-    )
-    rows = claims_rows(PaperReport(paper, (), (), claims))
-    assert [row["id"] for row in rows] == list(paper.claims)
-    assert [row["text"] for row in rows] == [claim.text for claim in paper.claims.values()]

@@ -3,18 +3,13 @@
 import re
 import shutil
 from pathlib import Path
-from statistics import mean, stdev
 from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from fake_runs import ROUNDS, fake, fake_row, measured
+from fake_runs import ROUNDS, fake, measured
 from report_runs import (
     ADAM,
-    CUTS,
-    FIGURE_ONLY,
-    HETERO,
-    MOMENTUM,
     OWN_ROWS,
     PAPERS_ROWS,
     PLAIN,
@@ -27,7 +22,6 @@ from report_runs import (
     tables_in,
     text_of,
 )
-from table_readers import read_csv
 
 from fedbench.analysis.run_rows import run_rows
 from fedbench.reports.write import write_report
@@ -198,63 +192,7 @@ def test_figures_of_reduced_runs_are_marked(mixed, page):
     assert marked == {"fafed_figure2", "smoke_curves", "smoke_clients"}
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_claims_on_reduced_runs_have_no_verdict(tmp_path):
-    """Claim 5 is about Table 2, which is cut, and claim 14 about Table 4."""
-    for row in ADAM.tables["table2"].rows:
-        fake_row(tmp_path, ADAM, row, cut=CUTS[HETERO])
-    for row in ADAM.tables["table4"].rows:
-        fake_row(tmp_path, ADAM, row)
-    write_report(tmp_path)
-
-    tables = tmp_path / "report" / "tables"
-    claims = {row["id"]: row for row in read_csv((tables / "adafedadam_claims.csv").read_text())}
-    cut = claims["c05"]
-    assert (cut["verdict"], cut["counted"]) == ("not run", "False")
-    assert cut["scaled"] in ("same direction", "opposite direction", "mixed", "unclear")
-    assert cut["reduced"] == "model linear (paper VGG11); rounds 20 (paper 50)"
-    full = claims["c14"]
-    assert full["verdict"] != "not run"
-    assert (full["scaled"], full["reduced"]) == ("", "")
-
-    comparisons = read_csv((tables / "adafedadam_comparisons.csv").read_text())
-    marked = {row["claim"] for row in comparisons if row["reduced"] == "True"}
-    assert "c05" in marked
-    assert "c14" not in marked
-
-
 # ---- numbers
-
-
-def test_cells_are_means_over_seeds_next_to_printed_numbers(mixed):
-    rows = rows_of(mixed.tables / "adafedadam_table4.csv")
-    (row,) = [row for row in rows if row["setup"] == TITLES[MOMENTUM]]
-    table = ADAM.tables["table4"]
-    (source,) = [line for line in table.rows if line.setup == "synthetic_momentum"]
-    for column in table.columns:
-        field = ADAM.metrics[column].field
-        values = [
-            100
-            * measured(
-                MOMENTUM,
-                "adafedadam",
-                {},
-                seed,
-                field,
-            )
-            for seed in range(3)
-        ]
-        printed = source.values[column]
-        expected = {
-            "mean": mean(values),
-            "std": stdev(values),
-            "n": 3,
-            "paper": printed.mean,
-            "paper_std": printed.std,
-            "difference": mean(values) - printed.mean,
-        }
-        shown = {name: float(row[f"{field}_{name}"]) for name in expected}
-        assert shown == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
@@ -279,19 +217,9 @@ def test_the_best_round_is_in_the_row_of_a_run_where_a_table_prints_it(tmp_path)
     best = "fedcada/table1_device_cifar10_iid"
     runs = leave_runs(tmp_path, "fedavg", experiment=best, seeds=(0,))
     (row,) = run_rows(runs, tmp_path).iloc
-    curve = {
-        t: measured(
-            best,
-            "fedavg",
-            {},
-            0,
-            "accuracy_mean",
-            t,
-        )
-        for t in ROUNDS
-    }
-    assert row["best_accuracy_mean"] == max(curve.values())
-    assert row["best_round"] == max(curve, key=curve.get)
+    curve = measured_curve(best, "fedavg", {}, 0, "accuracy_mean")
+    assert row["best_accuracy_mean"] == max(curve)
+    assert row["best_round"] == ROUNDS[curve.index(max(curve))]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -369,25 +297,6 @@ def test_the_working_directory_can_be_the_place_and_keeps_other_files(small, tmp
         write_report(small, Path())
         assert Path("index.html").exists()
     assert {file.read_text() for file in own} == {"mine"}
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_one_paper_alone(mixed, tmp_path):
-    words = (
-        "report",
-        str(mixed.root),
-        "--paper",
-        "fafed",
-        "--into",
-        str(tmp_path / "one"),
-    )
-    status, _, _ = call(*words)
-    assert status == 0
-    tables = (tmp_path / "one" / "tables").iterdir()
-    assert {path.name.partition("_")[0] for path in tables} == {"fafed"}
-    assert "AdaFedAdam" not in (tmp_path / "one" / "index.html").read_text()
-    rows = pd.read_parquet(tmp_path / "one" / "runs.parquet")
-    assert set(rows["experiment"]) == {FIGURE_ONLY}
 
 
 @pytest.mark.parametrize(
