@@ -81,14 +81,6 @@ def test_partitions_are_compared_under_the_names_that_are_typed(tmp_path):
     assert compared.names == ("data/partition=contiguous", "data/partition=iid")
 
 
-def test_blocks_leave_the_compared_parameter_out_of_their_title(tmp_path):
-    for count in (1, 2):
-        keys = CIFAR | RULES["shards"] | {COUNT: count}
-        runs = leave_runs(tmp_path, "fedavg", keys=keys)
-    (block,) = compare(runs, COUNT, "accuracy_mean").blocks
-    assert block.title == "CIFAR-10, shards, 16 clients, participation 1, fedavg"
-
-
 def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path):
     root = tmp_path / "runs"
     runs = runs_of(root)

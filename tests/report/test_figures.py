@@ -190,7 +190,7 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
 
     ranks = panels_of(caught, "adafedadam_figure2_distribution")[-1]
     ranked = ranks.series[2]
-    assert (ranked.label, ranked.look) == ("q-FedAvg", series.look)
+    assert ranked.look == series.look
     last = [
         100
         * number(
@@ -256,9 +256,7 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     swept = others.pop("AdaFedAdam over alpha")
     assert set(others) == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
     assert swept.look == replace(method_look("adafedadam"), subject=True)
-    assert swept.look.colour not in {series.look.colour for series in others.values()}
     assert swept.texts == ("0", "1", "2", "3", "4", "5", "6", "8")
-    assert {series.texts for series in others.values()} == {()}
     assert {series.x.shape for series in others.values()} == {(3, 1)}
 
     experiment = experiment_of(ADAFEDADAM, "synthetic")

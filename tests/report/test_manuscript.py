@@ -99,23 +99,6 @@ def test_the_command_writes_everything_and_the_same_again(tmp_path):
     assert files(root / "paper") == first
 
 
-def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
-    leave_runs(tmp_path / "runs", *TWO, seeds=SEEDS)
-    runs = leave_runs(tmp_path / "runs", *TWO, experiment="smoke", seeds=SEEDS)
-    tex = manuscript(tmp_path / "out", runs)
-    assert set(tex) == {
-        "main.tex",
-        "statement.tex",
-        "setting_1.tex",
-        "setting_2.tex",
-        "all_accuracy_mean.tex",
-    }
-    whole = tex["all_accuracy_mean.tex"]
-    assert r"Method & smoke: synthetic\_leaf & synthetic\_leaf \\" in whole
-    number = re.search(r"^FedAvg & (.*) \\\\$", tex["setting_1.tex"], re.M)[1]
-    assert f"FedAvg & {number} & " in whole
-
-
 def test_keys_that_distinguish_settings_are_in_words(tmp_path):
     for clients in (8, 16):
         keys = {"data.clients": clients}

@@ -43,7 +43,7 @@ def axes_of(picture, *lines, **options):
 
 
 def bars(axes, label):
-    """The points with error bars that have this label."""
+    """The points with error bars with this label."""
     (container,) = [x for x in axes.containers if x.get_label() == label]
     return container
 
@@ -277,48 +277,17 @@ def test_means_have_error_bars_of_one_sample_std():
 
 
 def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
-    x = np.array([[1.0], [3]])
-    y = np.array([[10.0], [10]])
-    several = np.array(
-        [
-            [1.0, 5, 8],
-            [3, 5, NAN],
-        ]
-    )
-    swept = Series("b", several, several + 1, B, ("0", "1", "9"))
-    axes = axes_of(means, Series("a", x, y, A), swept)
-    one = bars(axes, "a")
-    line = one.lines[0]
-    assert [value.tolist() for value in line.get_data()] == [
-        [2],
-        [10],
-    ]
-    assert (
-        line.get_color(),
-        line.get_marker(),
-    ) == (A.colour, A.marker)
-    np.testing.assert_allclose(
-        ends(one, 0),
-        [
-            [2 - np.sqrt(2)],
-            [2 + np.sqrt(2)],
-        ],
-    )
+    several = np.array([[1.0, 5, 8], [3, 5, NAN]])
+    axes = axes_of(means, Series("b", several, several + 1, B, ("0", "1", "9")))
     points = bars(axes, "b")
-    assert [value.tolist() for value in points.lines[0].get_data()] == [
-        [2, 5, 8],
-        [3, 6, 9],
-    ]
-    np.testing.assert_allclose(
-        ends(points, 0)[0],
-        [2 - np.sqrt(2), 5, NAN],
-    )
-    texts = [(text.get_text(), text.xy) for text in axes.texts]
-    assert texts == [
-        ("0", (2, 3)),
-        ("1", (5, 6)),
-        ("9", (8, 9)),
-    ]
+    line = points.lines[0]
+    assert line.get_xydata().tolist() == [[2, 3], [5, 6], [8, 9]]
+    assert (line.get_color(), line.get_marker()) == (B.colour, B.marker)
+    low, high = ends(points, 0)
+    np.testing.assert_allclose(low, [2 - np.sqrt(2), 5, NAN])
+    np.testing.assert_allclose(high, [2 + np.sqrt(2), 5, NAN])
+    texts = {text.get_text(): text.xy for text in axes.texts}
+    assert texts == {"0": (2, 3), "1": (5, 6), "9": (8, 9)}
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
@@ -327,19 +296,9 @@ def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     broken = series()
     broken.y[1, 5:] = value
     for picture in (curves, means):
-        draw(
-            tmp_path / "p",
-            picture,
-            "t",
-            [panel(broken, series("b", B))],
-        )
+        draw(tmp_path / "p", picture, "t", [panel(broken, series("b", B))])
     axes = axes_of(curves, broken)
     assert np.isinf(curve(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
     assert np.isfinite(axes.get_ylim()).all()
-    points = Series(
-        "a",
-        broken.y[:, 5:8],
-        broken.y[:, :3],
-        A,
-    )
+    points = Series("a", broken.y[:, 5:8], broken.y[:, :3], A)
     draw(tmp_path / "p", means, "t", [panel(points)])

@@ -1,6 +1,7 @@
 """Tables from runs on disk, made here by hand: the closing tables of a sweep, and rows of any runs."""
 
 import json
+import re
 
 import pytest
 from fake_runs import edit, write_run
@@ -222,16 +223,10 @@ def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     leave(tmp_path, experiment=figure, digest="xyz", **cut)
     (table,) = summary(tmp_path)
     assert table.table is None
-    for text, end in (
-        (table_markdown(table), " |"),
-        (table_latex(table), r" \\"),
-    ):
-        lines = text.splitlines()
-        (full,) = [line for line in lines if "rounds=1000 " in line]
-        (reduced,) = [line for line in lines if "rounds=9 " in line]
-        assert full.rstrip(end).endswith(" full")
-        assert reduced.rstrip(end).endswith(" reduced")
-        assert [x for x in lines if "rounds 9 (paper 1000)" in x and x[:2] in ("- ", "\\p")]
+    text = table_markdown(table)
+    assert re.search(r"rounds=1000 .* full +\|$", text, re.M)
+    assert re.search(r"rounds=9 .* reduced +\|$", text, re.M)
+    assert re.search(r"^- reduced, .*: rounds 9 \(paper 1000\)$", text, re.M)
 
 
 def test_rows_are_in_the_order_of_the_varied_key(tmp_path):

@@ -161,32 +161,25 @@ def test_columns_that_a_paper_prints_are_in_markdown():
     assert two[3:] == ["– / 7.00", "not run"]
 
 
-@pytest.mark.parametrize("paper", ["adafed", "fedcada"])
-def test_printed_numbers_can_be_read_back(paper):
-    """Without a run: they stand where they belong in all three files."""
-    source = papers()[paper]
-    for table in source.tables.values():
-        data = paper_table(table, Evidence(source, []))
-        best = "best_" if table.round == "best" else ""
-        blocks = [[row for row in table.rows if row.setup == name] for name in table.setups]
-        printed = [row for block in blocks for row in block]
-        for shown, row in zip(read_csv(table_csv(data)), printed, strict=True):
-            assert shown["setup"] == source.setups[row.setup].title
-            assert shown["method"] == source.methods[row.algo].label
-            assert (
-                shown["status"],
-                shown["seeds"],
-                shown["reduced"],
-            ) == ("not run", "0", "")
-            for column in table.columns:
-                name = f"{best}{source.metrics[column].field}_paper"
-                number = row.values.get(column, Reported(None, None))
-                assert shown[name] == text(number.mean)
-                assert shown[f"{name}_std"] == text(number.std)
-        for tables in (markdown_tables(table_markdown(data)), latex_tables(table_latex(data))):
-            assert [len(rows) - 1 for _, rows in tables] == [len(block) for block in blocks]
-            assert {row[-1] for _, (_, *rows) in tables for row in rows} == {"not run"}
-
-
 def text(number):
     return "" if number is None else str(number)
+
+
+@pytest.mark.parametrize("name", ["adafed", "fedcada"])
+def test_printed_numbers_can_be_read_back(name):
+    """Without a run: they stand where they belong in all three files."""
+    paper = papers()[name]
+    for table in paper.tables.values():
+        data = paper_table(table, Evidence(paper, []))
+        best = "best_" if table.round == "best" else ""
+        printed = sorted(table.rows, key=lambda row: table.setups.index(row.setup))
+        for shown, row in zip(read_csv(table_csv(data)), printed, strict=True):
+            assert shown["setup"] == paper.setups[row.setup].title
+            assert shown["method"] == paper.methods[row.algo].label
+            for column, number in row.values.items():
+                field = f"{best}{paper.metrics[column].field}_paper"
+                assert shown[field] == text(number.mean)
+                assert shown[f"{field}_std"] == text(number.std)
+        for tables in (markdown_tables(table_markdown(data)), latex_tables(table_latex(data))):
+            rows = [row for _, (_, *rows) in tables for row in rows]
+            assert [row[-1] for row in rows] == ["not run"] * len(printed)

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from fake_runs import ROUNDS, fake, measured
+from fake_runs import ROUNDS, fake, measured, measured_curve
 from report_runs import (
     ADAM,
     OWN_ROWS,
