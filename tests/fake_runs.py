@@ -49,6 +49,20 @@ def nested(flat):
     return tree
 
 
+def facts_of(**facts):
+    """The facts of a run that is done, unless others are given."""
+    return {
+        "status": "done",
+        "data": "synthetic_leaf",
+        "model": "linear",
+        "started": "2024-01-01",
+        "sources": [],
+        "overrides": [],
+        "departures": {},
+        **facts,
+    }
+
+
 def write_run(path, meta, config, rounds, clients=None):
     """Write the files of a run; a configuration has dotted keys."""
     path.mkdir(parents=True)
@@ -136,13 +150,20 @@ def fake(
     paths = []
     for seed in seeds:
         path = Path(root) / (experiment or "synthetic_leaf") / algo / digest / f"seed_{seed}"
-        facts = {
-            "status": status, "seed": seed, "hash": digest, "algo": algo, "experiment": experiment,
-            "data": "synthetic_leaf", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
-            "departures": {**{k: [None, v] for k, v in keys.items()}, **cut}, "rounds": ROUNDS[-1],
-            "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
-            **({} if error is None else {"error": error}),
-        }  # fmt: skip
+        facts = facts_of(
+            status=status,
+            seed=seed,
+            hash=digest,
+            algo=algo,
+            experiment=experiment,
+            departures={**{key: [None, value] for key, value in keys.items()}, **cut},
+            rounds=ROUNDS[-1],
+            versions={"fedbench": "0.1.0", "torch": "2"},
+            device_name="cpu",
+            git_commit=None,
+        )
+        if error is not None:
+            facts["error"] = error
         config = {
             "rounds": 1000,
             "seed": seed,

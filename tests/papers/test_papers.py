@@ -138,32 +138,6 @@ def test_all_other_entries_have_their_counterpart(name):
         assert other.get("fraction_percent") in (None, *sizes)
 
 
-def as_rows(check):
-    """A check of cells ``a`` and ``b`` as one of the rows of two tables."""
-    check = {key: value for key, value in check.items() if key != "exceptions"}
-    if check["kind"] == "equal_cells":
-        a = check.pop("a")
-        b = check.pop("b")
-        assert a["algo"] == b["algo"]
-        check["kind"] = "equal_rows"
-        check["tables"] = [a["table"], b["table"]]
-        check["algo"] = a["algo"]
-        check["hyperparameters"] = b["hyperparameters"]
-    return check
-
-
-@at_hand
-@every_transcribed
-def test_printed_numbers_are_compared_as_transcribed(name):
-    """The checks of printed numbers are the transcription's; those of runs are ours."""
-    others = {claim["id"]: claim for claim in theirs(name)["claims"]}
-    for claim in written(name)["claims"]:
-        if claim["check"] and claim["check"]["kind"] == "equal_rows":
-            other = others[claim["id"]]
-            assert claim["check"] == as_rows(other["check"]), claim["id"]
-            assert claim["printed"] == other["paper_numbers"].replace("_", " ")
-
-
 def words(text):
     return re.findall(r"[a-z0-9.]+", text.lower().replace("-", " "))
 

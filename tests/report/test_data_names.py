@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 from fake_runs import edit, fake
 from report_runs import call, leave_runs
@@ -169,22 +168,3 @@ def test_an_experiment_of_no_paper_is_named_with_its_data(tmp_path):
     assert (table.name, table.title) == ("smoke", f"smoke: {IID}")
     _, out, _ = call("show", str(runs[0].path))
     assert out.startswith(f"smoke: {IID}, fedavg, seed 0\n")
-
-
-def test_a_sweep_of_two_partitions_ends_with_two_tables(fed, tmp_path):
-    draw = np.random.default_rng(0)
-    file = tmp_path / "one two.npz"
-    np.savez(
-        file,
-        x=draw.normal(size=(80, 3)),
-        y=draw.integers(0, 2, 80),
-    )
-    partitions = ("data/partition=iid,shards", "data.clients=4", "rounds=1")
-    status, lines, error = fed("-m", "data=npz", f"data.file='{file}'", *partitions)
-    assert status == 0, error
-    heads = [re.sub(r"\(\w{10}\)", "(digest)", line) for line in lines if line.startswith("## ")]
-    data = "## npz (file=one two.npz (digest))"
-    assert heads == [
-        f"{data}, iid, 4 clients, participation 1",
-        f"{data}, shards (shards_per_client=2), 4 clients, participation 1",
-    ]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from fake_runs import edit, write_run
+from fake_runs import edit, facts_of, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,17 +114,14 @@ def leave_runs(
     typed = [f"experiment={experiment}", f"algo={algo}", *overrides, f"results_dir={root}"]
     config = Composer().config(typed)
     for place, seed in enumerate(seeds):
-        meta = {
-            "status": "done",
-            "seed": seed,
-            "hash": config.digest,
+        meta = facts_of(
+            seed=seed,
+            hash=config.digest,
+            departures=config.departures,
+            overrides=typed,
             **asdict(config.names),
-            "departures": config.departures,
-            "overrides": typed,
-            "sources": [],
-            "started": "2024-01-01",
             **facts,
-        }
+        )
         path = config.path.parent / f"seed_{seed}"
         last = {
             "round": 9,

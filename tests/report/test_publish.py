@@ -88,21 +88,18 @@ def test_a_report_of_one_paper_and_its_numbers(tmp_path):
 def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
     """A damaged run is named by its path below the runs, in reports that it would be part of."""
     runs = tmp_path / "runs"
-    for row in ADAM.tables["table4"].rows:
-        fake_row(runs, ADAM, row)
-    names = []
+    fake_row(runs, ADAM, ADAM.tables["table4"].rows[0])
     for experiment in ("adafedadam/table5_synthetic", "fedcada/table1_device_cifar10_iid", None):
         (place,) = fake(runs, experiment, "fedavg", seeds=(7,))
         (place / "rounds.jsonl").write_text("torn")
-        names.append(place.relative_to(runs).as_posix())
     into = tmp_path / "report"
     write_report(runs, into, "adafedadam")
     for name, content in files(into).items():
         assert str(tmp_path).encode() not in content, name
     (damaged,) = json.loads((into / "evidence" / "bundle.json").read_text())["damaged"]
-    assert damaged.startswith(f"{names[0]}: ")
+    assert damaged.startswith("adafedadam/table5_synthetic/fedavg/")
     page = (into / "index.html").read_text()
-    assert [name in page for name in names] == [True, False, False]
+    assert page.count("/seed_7: ") == 1
 
 
 OWN = "/home/some one/data"

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from fake_runs import edit, write_run
+from fake_runs import edit, facts_of, write_run
 from units import unit
 
 from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
@@ -36,20 +36,7 @@ def leave(
         "seed": seed,
         **more.pop("config", {}),
     }
-    meta = {
-        "status": "done",
-        "seed": seed,
-        "hash": digest,
-        "algo": algo,
-        "data": "synthetic_leaf",
-        "model": "linear",
-        "experiment": experiment,
-        "departures": {},
-        "sources": [],
-        "overrides": [],
-        "started": "2024-01-01",
-        **more,
-    }
+    meta = facts_of(seed=seed, hash=digest, algo=algo, experiment=experiment, **more)
     kinds = ("mean", "std", "worst30")
     accuracies = {f"accuracy_{kind}": mean for kind in kinds}
     weighted = {f"accuracy_{kind}_weighted": mean for kind in kinds}

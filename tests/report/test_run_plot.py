@@ -77,16 +77,9 @@ def test_runs_are_chosen_by_their_scenario(tmp_path):
         assert run.meta.get("attack", "none") == name
 
 
-def test_settings_of_one_method_are_lines_of_their_own(root, monkeypatch):
-    drawn = []
-
-    def draw(file, picture, title, panels, **options):
-        drawn.extend(panels)
-        return [file]
-
-    monkeypatch.setattr(plot, "draw", draw)
-    assert call("plot", str(root), "--where", "algo=qfedavg", "--by", "algo")[0] == 0
-    (panel,) = drawn
+def test_settings_of_one_method_are_lines_of_their_own(root):
+    runs = [run for run in Results(root) if run.meta["algo"] == "qfedavg"]
+    (panel,) = curve_panels(runs, ["accuracy_mean"], by="algo")
     assert len(panel.series) == 2
 
 

@@ -100,11 +100,12 @@ def test_the_files_of_a_report(mixed):
 
 def test_a_row_per_run_that_can_be_read(mixed):
     rows = pd.read_parquet(mixed.report / "runs.parquet").set_index("path")
-    runs = [path.parent for path in mixed.root.rglob("rounds.jsonl") if path.read_text() != "torn"]
-    assert set(rows.index) == {run.relative_to(mixed.root).as_posix() for run in runs}
-    failed = rows.index.str.startswith((f"{PLAIN}/fedadam", f"{PLAIN}/fednova"))
-    assert sum(failed) == 2
+    failed = [path for path in rows.index if path.startswith(f"{PLAIN}/fed")]
+    assert len(failed) == 2
     assert rows.loc[failed, "accuracy_mean":].isna().all(axis=None)
+    whole = {path.parent for path in mixed.root.rglob("DONE")}
+    torn = {path.parent for path in mixed.root.rglob("rounds.jsonl") if path.read_text() == "torn"}
+    assert {mixed.root / path for path in rows.index.difference(failed)} == whole - torn
     (own,) = rows[rows.index.str.contains("synthetic_leaf/qfedavg/.*/seed_1")].iloc
     assert own["accuracy_mean"] == measured(None, "qfedavg", {}, 1, "accuracy_mean")
     assert own["round"] == ROUNDS[-1]
