@@ -1,4 +1,4 @@
-"""The site is built without a warning, its links lead somewhere, and reading it loads nothing from elsewhere."""
+"""The site is built without a warning, its links lead somewhere, and its pages load no others."""
 
 import os
 import subprocess

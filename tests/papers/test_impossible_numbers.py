@@ -1,4 +1,4 @@
-"""Printed statistics that no accuracies can have: by hand, from random accuracies, and in the papers' files."""
+"""Printed statistics that no accuracies can have: by hand, at random, and in the papers' files."""
 
 import sys
 
@@ -23,7 +23,7 @@ def reason(clients, fraction, average, deviation, worst, best):
 
 # ---- by hand
 
-# clients, share of a tail, average, deviation, averages of the worst and the best tail, and the reason
+# clients, share of a tail, average, deviation, averages of the worst and best tail, the reason
 TAILS = """
 # 30 of 100 clients with 25.94 leave (8834 - 30 * 25.94) / 70 to the others
 - [100, 0.3, 88.34, 16.77, 25.94, null, the 70 clients outside the tails would average 115.1 %]

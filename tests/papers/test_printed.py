@@ -1,4 +1,4 @@
-"""The checks of claims on the papers' own numbers: ``printed`` is their verdict, and none asks for more."""
+"""The checks of claims on the papers' own numbers: ``printed`` is their verdict."""
 
 from dataclasses import dataclass, field, fields
 

@@ -67,14 +67,6 @@ def shown(table):
     return text_of(re.sub(r"</svg>|&#8288;|</?span[^>]*>", "", table))
 
 
-def test_a_report_without_a_comparison_has_none_of_an_earlier_one(runs, tmp_path):
-    shutil.copytree(runs, tmp_path / "results")
-    call("report", str(tmp_path / "results"))
-    report = tmp_path / "results" / "report"
-    assert not (report / "compared").exists()
-    assert "Comparison" not in (report / "index.html").read_text()
-
-
 def test_a_method_with_a_run_that_diverged_is_not_the_best(runs, tmp_path):
     """Its mean leaves out its worst run."""
     shutil.copytree(runs, tmp_path / "results")

@@ -1,4 +1,4 @@
-"""Tables, figures and captions name the data by content, never by the preset or a function alone."""
+"""Tables, figures and captions name the data by content, not by preset or function alone."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Names with signs that mean something to matplotlib, LaTeX, Markdown, HTML or a spreadsheet are shown as they are."""
+"""Names with the signs of mathematics, markup and spreadsheets are shown as they are."""
 
 import html
 import json

@@ -123,8 +123,8 @@ CIFAR = "CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients"
         ("algo.q=1", "q=1"),
         ("adafedadam/table5_synthetic, term", "Synthetic, vanilla SGD, TERM"),
         (
-            "synthetic_leaf data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
-            "synthetic_leaf (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)",
+            "toy data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
+            "toy (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)",
         ),
         (CIFAR, CIFAR),
         ("the proximal term", "the proximal term"),

@@ -1,4 +1,4 @@
-"""The settings of runs in sentences: shared ones, different ones, and names as papers print them."""
+"""The settings of runs in sentences, shared or different, with names as papers print them."""
 
 import yaml
 from fake_runs import fake

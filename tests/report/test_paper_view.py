@@ -1,4 +1,4 @@
-"""A paper's tables next to its numbers: verdicts computed by hand, and commands that reproduce the same runs."""
+"""A paper's numbers next to ours: verdicts by hand, and commands that lead to the same runs."""
 
 import json
 import math
@@ -315,7 +315,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("block", "place", "overrides"), ROWS)
 def test_the_command_leads_to_the_same_runs(tmp_path, block, place, overrides):
-    """The printed command has the identity and the seeds of the runs, however these were started."""
+    """The printed command has the identity and seeds of the runs, however these were started."""
     paper, table, setup = block.split()
     source = papers()[paper]
     rows = [row for row in source.tables[table].rows if row.setup == setup]

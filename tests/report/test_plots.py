@@ -59,7 +59,7 @@ def legend(figure):
 
 
 def ends(container, direction):
-    """Lower and upper ends of error bars, along x (0) or y (1); not a number where there is none."""
+    """Lower and upper ends of error bars along x (0) or y (1); NaN where there is none."""
     segments = container.lines[2][direction].get_segments()
     none = [NAN, NAN]
     return np.array([x[:, direction] if len(x) else none for x in segments]).T

@@ -119,7 +119,7 @@ def test_the_published_runs_of_a_paper_with_a_run_on_disk_are_reported(shelf):
 
 
 def facts(report):
-    """The files of a report but its evidence, whose files are written at different times, and its runs."""
+    """The runs of a report and its files; its evidence is divided by the time of writing."""
     shown = {name: x for name, x in files(report).items() if not name.startswith("evidence/")}
     runs = [
         (

@@ -1,4 +1,4 @@
-"""Tables from runs on disk, made here by hand: the closing tables of a sweep, and rows of any runs."""
+"""Tables from runs made by hand: the closing tables of a sweep, and rows of any runs."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from fedbench.core.config_values import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.summary_table import summary_text
-from fedbench.reports.table_pages import notes_of, table_csv, table_latex, table_markdown
+from fedbench.reports.table_pages import notes_of, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -92,16 +92,6 @@ def test_mean_and_sample_std_over_seeds(tmp_path):
     assert weighted.printed.mean == 88.34
     assert weighted.difference == pytest.approx(4.66)
     assert line.matched.reduced == ()
-
-
-def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
-    leave(tmp_path, departures={"rounds": [1000, 100]})
-    (table,) = summary(tmp_path)
-    (line,) = table.lines
-    assert cell(table, line, "accuracy_mean").std is None
-    assert line.matched.reduced == ("rounds 100 (paper 1000)", FEW)
-    for text in (table_markdown(table), table_latex(table), table_csv(table)):
-        assert "rounds 100 (paper 1000)" in text
 
 
 def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
