@@ -13,8 +13,9 @@ from fedbench.core.checksums import file_checksum, with_checksum
 ROUNDS = (0, 5, 10)
 TAILS = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
 FIELDS = (
-    "train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max angle_degrees "
-    "kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted improved_clients update_norm "
+    "train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max "
+    "angle_degrees kl_uniform accuracy_mean_weighted accuracy_std_weighted "
+    "accuracy_worst30_weighted improved_clients update_norm "
     "clients bytes_up bytes_down seconds_train seconds_eval"
 ).split() + TAILS
 

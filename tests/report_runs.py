@@ -31,7 +31,9 @@ PAPERS_ROWS = {
     ("adafedadam_table2", TITLES[HETERO], "FedNova"): {
         "model linear (paper VGG11)", "rounds 20 (paper 50)", "seeds 1 (paper 3)",
     },
-    ("adafedadam_table7", TITLES[MOMENTUM], "FedAvg"): {"rounds 20 (paper 1000)", "seeds 2 (paper 3)"},
+    ("adafedadam_table7", TITLES[MOMENTUM], "FedAvg"): {
+        "rounds 20 (paper 1000)", "seeds 2 (paper 3)",
+    },
 }  # fmt: skip
 OWN_ROWS = {
     ("fafed_figure2_mnist_low", "", "FedAvg"): {"rounds 20 (paper 1000)"},
@@ -40,9 +42,7 @@ OWN_ROWS = {
 
 
 def fill(root):
-    """Full runs behind Table 4, reduced ones behind Tables 2 and 7 and a figure, one's own, and
-    what went wrong.
-    """
+    """Leave full runs behind Table 4, reduced ones, runs of no paper, and failed ones."""
     for row in ADAM.tables["table4"].rows:
         fake_row(root, ADAM, row, preset={"algo.alpha": 1.0})
     fake(root, MOMENTUM, "fedavg", seeds=(0, 1), cut=CUTS[MOMENTUM])
