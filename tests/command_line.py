@@ -54,7 +54,7 @@ def refuse(fed):
 
 
 def wrong_requests(file):
-    """The rows of a file: a command without ``fedbench``, and a part of its error in the line below."""
+    """The rows of a file: a command without ``fedbench``; below it, a part of its error."""
     blocks = file.read_text().strip().split("\n\n")
     rows = [block.split("\n") for block in blocks]
     return [pytest.param(shlex.split(row), message, id=row) for row, message in rows]

@@ -1,4 +1,4 @@
-"""``fedbench list GROUP NAME``: the card of a choice; of a data set, its defaults, licence and citation."""
+"""``fedbench list GROUP NAME``: the card of a choice; a data set has a licence and citation."""
 
 import pytest
 from command_line import write_files

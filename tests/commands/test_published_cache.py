@@ -115,7 +115,7 @@ def test_published_runs_need_no_data(cifar, tmp_path):
 
 
 def test_a_row_that_is_finished_at_the_papers_settings_needs_no_reduced_runs(cifar, tmp_path):
-    """Five methods: all three seeds of the paper are published, then all but one run of one method."""
+    """Five methods: all three seeds of the paper are published, then one run less."""
 
     def planned(*more):
         _, out, _ = call(

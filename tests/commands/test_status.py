@@ -1,4 +1,4 @@
-"""``fedbench status`` and ``fedbench show``: what is on disk, and whether a process is at work on it."""
+"""``fedbench status`` and ``fedbench show``: runs on disk, and their processes."""
 
 import json
 
@@ -165,7 +165,7 @@ def test_a_run_is_shown_with_its_curves(fed, tmp_path):
 
 
 def test_a_curve_in_blocks_spans_its_own_values():
-    """The lowest value has one eighth and the highest eight; 1/2 is step round(3.5) = 4 of 0 to 7."""
+    """The lowest value has step 0 and the highest 7; one half is step round(3.5) = 4."""
     assert sparkline(np.array([0.0, 0.5, 1.0])) == "▁▅█"
     assert sparkline(np.array([3.0, 3.0])) == "▁▁"
 

@@ -77,7 +77,8 @@ def test_options_that_came_later_exist_and_have_that_default():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "null"), (True, "true"), (1.0, "1"), (1, "1"), (0.1, "0.1"), (1e-5, "1e-05"), (0.1234567, "0.1234567"),
+        (None, "null"), (True, "true"), (1.0, "1"), (1, "1"), (0.1, "0.1"), (1e-5, "1e-05"),
+        (0.1234567, "0.1234567"),
         ([1, 5.0], "[1,5]"), ("full", "full"), (-0.0, "0"), (1e20, "100000000000000000000"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Requests that would take for ever or all memory are refused before anything is listed, read or trained."""
+"""Requests that would take for ever or all memory are refused before anything else."""
 
 import pytest
 

@@ -57,7 +57,7 @@ def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
         call(Component("textwrap.fill", {}), "model")
     with pytest.raises(
         RequestError,
-        match=r"^model._target_=textwrap.dedent: unknown key model.txt; dedent has the keys text; d",
+        match=r"^model._target_=textwrap.dedent: unknown key model.txt; dedent has the keys text; ",
     ):
         call(Component("textwrap.dedent", {"txt": "a"}), "model")
 

@@ -1,4 +1,4 @@
-"""What the processes that torchrun has started do together, asserted in each: torchrun ranks_check.py RESULT."""
+"""Assertions on the joint work of processes, in each: torchrun ranks_check.py RESULT."""
 
 import sys
 from pathlib import Path

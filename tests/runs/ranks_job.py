@@ -1,4 +1,4 @@
-"""Many small runs in the processes that torchrun has started, or in this one: python ranks_job.py RESULTS ROUNDS ..."""
+"""Many small runs, in one or several processes: python ranks_job.py RESULTS ROUNDS ..."""
 
 import sys
 from pathlib import Path
@@ -7,10 +7,15 @@ import fedbench
 from fedbench.config.overrides import options
 from fedbench.simulation import cohort
 
-SMALL = "data=synthetic_leaf data.clients=12 local.batch_size=16 local.epochs=1 keep_state=true eval_every=2"
+SMALL = (
+    "data=synthetic_leaf data.clients=12 local.batch_size=16 local.epochs=1 "
+    "keep_state=true eval_every=2"
+)
 FORMS = {
     "compiled": "model=linear",
-    "sampled": "model=mlp model.hidden=[8] participation=5 engine.mode=stacked engine.cohort_size=2",
+    "sampled": (
+        "model=mlp model.hidden=[8] participation=5 engine.mode=stacked engine.cohort_size=2"
+    ),
     "summed": "model=mlp model.hidden=[8] engine.mode=loop",  # uploads are added up part by part
 }
 

@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster of several nodes on this machine, to one of which something happens; run as a script.
+"""A sweep on a Ray cluster of several nodes on this machine, one of which is lost or added.
 
 usage: python ray_nodes.py RESULTS ROUNDS kill|freeze|add
 """

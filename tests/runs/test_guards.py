@@ -9,7 +9,9 @@ from fedbench.runs.run import read_run
 
 @pytest.mark.slow
 def test_adafedadam_with_momentum_outlives_gradients_that_underflow(tmp_path, monkeypatch, capsys):
-    """1000 rounds in float32: clients reach a loss of exactly 0, where an unguarded r_k = ||Δ||/||∇F|| ends in NaN.
+    """1000 rounds in float32: clients reach a loss of exactly 0.
+
+    Without a guard, r_k = ||Δ||/||∇F|| ends in NaN.
 
     The accuracy is what the definition gives: a separate NumPy script of it ended at 95.8 %.
     """

@@ -1,4 +1,4 @@
-"""A process that has lost the lock of its run writes nothing more, and no lock waits for a process that is gone."""
+"""A process without the lock of its run writes nothing; locks of ended processes are free."""
 
 import os
 import signal

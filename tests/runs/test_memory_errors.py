@@ -1,4 +1,4 @@
-"""A run in which memory runs out goes on with less at once, says so once, and records what it used."""
+"""A run that is short of memory trains fewer clients at once, says so once, and records it."""
 
 import torch
 from command_line import FAST, interrupted, meta_of, model_of
@@ -12,7 +12,7 @@ STACKED = [*FAST, "engine.mode=stacked", "engine.precision=float64"]
 
 
 def short_of_memory(monkeypatch, most):
-    """Let steps of more than ``most`` clients fail; return the numbers of clients that were tried."""
+    """Let steps of more than ``most`` clients fail; return the numbers that were tried."""
     tried = []
 
     def short(task, mode):

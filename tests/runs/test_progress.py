@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a line now and then elsewhere, nothing where something else shows it."""
+"""Progress of a run: a bar on a terminal, lines elsewhere, nothing if something else shows it."""
 
 import io
 import re
@@ -56,7 +56,7 @@ def clock(monkeypatch):
 
 
 def test_off_a_terminal_a_line_says_how_far_a_run_is(clock, capsys):
-    """10 of 20 rounds were done before; 5 of the 10 others have taken as long as the 5 that are left will."""
+    """10 of 20 rounds were done before; 5 of the 10 others took 61 s, as the last 5 will."""
     display = RunDisplay("a run", 20, done=10)
     with display.bars:
         clock.now = 9.0

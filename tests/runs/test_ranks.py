@@ -35,7 +35,7 @@ def start(processes, *typed):
 
 
 def torchrun(processes, *typed):
-    """Carry out a command in a number of processes, and return its status and what it printed on standard error."""
+    """Run a command in a number of processes; returns its status and standard error."""
     process = start(processes, *typed)
     try:
         _, err = process.communicate(timeout=300)
@@ -77,7 +77,7 @@ def wait_for_rounds(process, folder, number):
     ["sampled", pytest.param("compiled", marks=pytest.mark.slow)],
 )
 def test_every_method_leaves_the_same_bits(tmp_path, form):
-    """In two processes as in one: models, server and client states after five rounds, of all methods."""
+    """Models and states after five rounds in two processes are those in one process."""
     for overrides in ranks_job.runs(form, 5):
         in_one_process(overrides, tmp_path / "one" / form)
     status, err = torchrun(2, HERE / "ranks_job.py", tmp_path / "two", 5, form)
@@ -87,7 +87,7 @@ def test_every_method_leaves_the_same_bits(tmp_path, form):
 
 
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch):
-    """Three rounds in two processes, two more in three: as five rounds in one; sums are formed part by part."""
+    """Three rounds in two processes and two more in three are five rounds in one process."""
     wanted = "scaffold ditto fedavg qfedavg adafed fedcm mimelite".split()
     monkeypatch.setattr(cohort, "_HELD_BYTES", 0)
     for overrides in ranks_job.runs("summed", 5):
@@ -163,7 +163,8 @@ def test_processes_that_ask_for_different_runs_are_refused(tmp_path):
     script = tmp_path / "each.py"
     script.write_text(
         "import os, fedbench\n"
-        f"fedbench.run(f'algo=fedavg {' '.join(FAST)} seed={{os.environ[\"RANK\"]}} results_dir={tmp_path / 'none'}')\n"
+        f"run = 'algo=fedavg {' '.join(FAST)} results_dir={tmp_path / 'none'}'\n"
+        "fedbench.run(f'{run} seed={os.environ[\"RANK\"]}')\n"
     )
     status, err = torchrun(2, script)
     assert status != 0

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: the bytes of the local pool, whatever becomes of the nodes; Ray itself runs in processes."""
+"""Runs on a Ray cluster: the bytes of the local pool, also if nodes are lost or added."""
 
 import os
 import signal
@@ -159,7 +159,7 @@ def local(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["kill", "freeze", "add"])
 def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local, tmp_path, event):
-    """Of two nodes with a core each, one is killed or freezes in the middle, or a third one comes."""
+    """Of two nodes with a core each, one is killed or freezes, or a third one is added."""
     command = [
         sys.executable,
         str(NODES),

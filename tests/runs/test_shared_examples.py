@@ -1,4 +1,4 @@
-"""Clients that share examples (``as_published``): such a run trains, but labels that a client changes are refused."""
+"""Clients that share examples (``as_published``): changes of their labels are refused."""
 
 import numpy as np
 import pytest

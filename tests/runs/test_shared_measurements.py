@@ -1,4 +1,4 @@
-"""Losses that a method and the evaluation share: neither the model nor a row depends on when they were measured."""
+"""Losses that a method and the evaluation share: results do not depend on their cadence."""
 
 import pytest
 from command_line import FAST, interrupted, model_of, rows_without_clocks

@@ -85,7 +85,7 @@ def test_tensorboard_has_the_keys_of_a_run_as_hyperparameters(tmp_path):
 
 
 def test_a_resumed_run_is_one_curve_in_tensorboard(tmp_path):
-    """What was logged after the checkpoint is logged again, and counts once, with the later value."""
+    """Rounds after the checkpoint are logged again; their later values count."""
 
     def rows(values):
         return [{"round": t, "accuracy_mean": value} for t, value in values.items()]
@@ -130,7 +130,7 @@ def test_charts_in_tensorboard_are_in_groups(key, chart):
 
 @pytest.fixture
 def wandb_tracker(monkeypatch, tmp_path):
-    """The tracker in a home directory without a login; no variable says that it shall be offline."""
+    """The tracker in a home directory without a login, and without variables of wandb."""
     for name in [n for n in os.environ if n.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     home = tmp_path / "home"
