@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
+from config_comments import Key, read
 
-from fedbench.config.comments import Key, read
 from fedbench.config.overrides import CONFIG_DIR, options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

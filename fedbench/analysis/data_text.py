@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from fedbench.config.comments import citation
+from fedbench.config.descriptions import citation
 from fedbench.config.identity import setting
 from fedbench.core.config_values import Tree, config_value
 from fedbench.papers.registry import home_of

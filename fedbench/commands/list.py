@@ -9,16 +9,16 @@ from pathlib import Path
 
 from fedbench.commands.arguments import LISTED
 from fedbench.commands.result import CommandResult
-from fedbench.config.comments import Key, citation, read
 from fedbench.config.compose import Composer
+from fedbench.config.descriptions import about, citation
 from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
 from fedbench.config.targets import function_of
+from fedbench.core.config_values import Tree, from_yaml
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
 from fedbench.reproduce.plan import table_names
 from fedbench.tuning.space import search_space
 
-_WIDTH = 110
 _SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! )|\Z)", re.S)
 
 
@@ -67,7 +67,7 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
         rows.append(("val_NAME", "NAME on validation examples, for objective"))
         return rows
     files = _files(_group(listed), config_dir)
-    return [(name, read(path).about) for name, path in files.items()]
+    return [(name, about(path)) for name, path in files.items()]
 
 
 def _group(listed: str) -> str:
@@ -95,7 +95,7 @@ def _data_card(name: str, config_dir: Path | None) -> str:
     source = citation(target)
     licence = "not recorded: the source is not one of fedbench's"
     facts = {
-        "data": f"{name}: {read(file).about}",
+        "data": f"{name}: {about(file)}",
         "partition": choices.get("data/partition") or "natural: as the source records it",
         "model": choices.get("model"),
         "source": target,
@@ -106,7 +106,7 @@ def _data_card(name: str, config_dir: Path | None) -> str:
 
 
 def card(group: str, name: str, config_dir: Path | None) -> str:
-    """Return the card of a choice: its docstring, and its keys with defaults and comments.
+    """Return the card of a choice: its docstring, and its config file with all comments.
 
     Args:
         group: The config group, such as ``algo`` or ``data/partition``.
@@ -119,32 +119,22 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     files = _files(group, config_dir)
     file = _file(group, name, files)
     section = group.replace("/", ".")
-    about = read(file).about
-    keys = _keys(name, files)
-    target = keys.pop("_target_", Key("_target_", "", "")).value
+    tree, texts = _written(name, files)
 
-    lines = [f"{name}: {about}" if about else name]
-    if target not in ("", "null"):
-        lines += ["", _documentation(target, section)]
-    space = {}
+    parts = [f"{name}: {about(file)}".removesuffix(": ")]
+    if tree.get("_target_"):
+        parts.append(_documentation(tree["_target_"], section))
+    if texts:
+        parts += [f"keys of {section}:", *texts]
     with suppress(RequestError):  # no method, or one without a search space
-        for axis in search_space(name, config_dir, ()):
-            space[axis.key] = axis.text.partition("=")[2]
-    if keys:
-        lines += ["", "keys:"]
-    for key in keys.values():
-        dotted = f"{section}.{key.name}"
-        searched = f"; tune searches {space[dotted]}" if dotted in space else ""
-        lines.append(f"  {dotted}: default {key.value or 'a section'}{searched}")
-        lines += textwrap.wrap(
-            key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      "
-        )
+        axes = search_space(name, config_dir, ())
+        parts.append(f"tune searches {' '.join(axis.text for axis in axes)}")
 
     own = ""
     if config_dir is not None and file.is_relative_to(config_dir):
         own = f"--config-dir {config_dir} "
-    first = f" {section}.{next(iter(keys))}=..." if keys else ""
-    return "\n".join([*lines, "", f"use: fedbench {own}{group}={name}{first}"])
+    parts.append(f"use: fedbench {own}{group}={name}")
+    return "\n\n".join(parts)
 
 
 def _documentation(target: str, section: str) -> str:
@@ -156,11 +146,17 @@ def _documentation(target: str, section: str) -> str:
     return _SECTIONS.sub("", documentation).strip()
 
 
-def _keys(name: str, files: Mapping[str, Path]) -> dict[str, Key]:
-    """Return the keys of a config file and of the files of its group that it includes, by name."""
-    file = read(files[name])
-    keys: dict[str, Key] = {}
-    for included in file.includes:
+def _written(name: str, files: Mapping[str, Path]) -> tuple[Tree, list[str]]:
+    """Return the keys of a config file and of those that it includes, and the texts of both."""
+    text = files[name].read_text(encoding="utf-8")
+    own = from_yaml(text) or {}
+    tree: Tree = {}
+    texts: list[str] = []
+    for included in own.pop("defaults", ()):
         if included in files:
-            keys |= _keys(included, files)
-    return keys | {key.name: key for key in file.keys}
+            inner, inner_texts = _written(included, files)
+            tree |= inner
+            texts += inner_texts
+    if own:
+        texts.append(textwrap.indent(text.strip(), "  "))
+    return tree | own, texts

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
-from fedbench.config.comments import citation, method_name
+from fedbench.config.descriptions import citation, method_name
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.settings import by_setting
-from fedbench.config.comments import method_name
+from fedbench.config.descriptions import method_name
 from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from tools import ROOT
 
-from fedbench.config.comments import citation
+from fedbench.config.descriptions import citation
 
 CONFIGS = sorted((ROOT / "conf" / "data").glob("*.yaml"))
 

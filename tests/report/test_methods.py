@@ -5,7 +5,7 @@ from fake_runs import fake
 from report_runs import call
 from tools import ALGORITHMS, ROOT
 
-from fedbench.config.comments import citation, method_name
+from fedbench.config.descriptions import citation, method_name
 from fedbench.reports.methods import described, title_of_runs
 from fedbench.runs.results import Results
 

@@ -1,18 +1,15 @@
-"""The comments of the config tree, which document every key, and what to cite."""
+"""The comments of the config tree, which document every key."""
 
-import re
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import yaml
-
-from fedbench.config.overrides import CONFIG_DIR
-from fedbench.core.config_values import from_yaml
 
 Node: TypeAlias = tuple[str, yaml.Node, yaml.Node]  # dotted name, key and value
 
@@ -52,20 +49,6 @@ class ConfigFile:
     keys: tuple[Key, ...]
 
 
-class Citation(NamedTuple):
-    """Name, licence and reference of a source.
-
-    Attributes:
-        licence: The licence as its publisher states it.
-        reference: The reference that a paper which uses the data cites.
-        name: The name of the data as papers print it; empty for the user's own.
-    """
-
-    licence: str
-    reference: str
-    name: str = ""
-
-
 def read(path: Path) -> ConfigFile:
     """Return the keys of a config file with their comments."""
     text = path.read_text(encoding="utf-8")
@@ -84,7 +67,7 @@ def read(path: Path) -> ConfigFile:
         keys.append(Key(name, written, comment))
 
     # files taken over into this file's package; entries that are mappings are choices of groups
-    defaults = (from_yaml(text) or {}).get("defaults", [])
+    defaults = (yaml.safe_load(text) or {}).get("defaults", [])
     files = [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
     return ConfigFile(
         about=" ".join(about),
@@ -147,28 +130,3 @@ def _comments(
 
 def _plain(comment: str) -> str:
     return comment.lstrip("# ").rstrip()
-
-
-@cache
-def citation(target: str) -> Citation | None:
-    """Return the licence and reference of a data source; None for one outside of fedbench.
-
-    Args:
-        target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
-    """
-    before, _, name = target.partition("fedbench.data.sources.")
-    if before:
-        return None
-    text = (CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8")
-    citations = from_yaml(text)
-    entry = citations.get(name) or citations.get(_section(name))
-    return Citation(**entry) if entry else None
-
-
-@cache
-def method_name(algo: str) -> str:
-    """Return a method's name as papers print it, by the head of its config file; else ``algo``."""
-    path = CONFIG_DIR / "algo" / f"{algo}.yaml"
-    if not path.is_file():
-        return algo
-    return re.split(r" \(|:", read(path).about)[0]

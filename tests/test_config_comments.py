@@ -4,9 +4,9 @@ import runpy
 import textwrap
 
 import pytest
+from config_comments import Key, read
 from tools import ROOT
 
-from fedbench.config.comments import Key, read
 from fedbench.config.overrides import CONFIG_DIR, options
 
 
