@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -135,12 +136,13 @@ class CohortResult:
                 self.sums[name] = v
 
 
+@dataclass(eq=False)
 class Cohort:
     """The clients of one round with the plan of their work.
 
     It is reused while the same clients do the same work.
 
-    Args:
+    Attributes:
         ids: The clients [C], ascending.
         tau: Their local steps [C].
         data: The data set.
@@ -150,25 +152,17 @@ class Cohort:
         purpose: The stream that the order of the examples is drawn from.
     """
 
-    def __init__(
-        self,
-        ids: np.ndarray,
-        tau: np.ndarray,
-        data: FederatedDataset,
-        work: LocalWork,
-        measurements: Measurements,
-        seed: int,
-        purpose: Purpose,
-    ) -> None:
-        self.ids = ids
-        self.tau = tau
-        self.data = data
-        self.work = work
-        self.measurements = measurements
-        self.engine = measurements.engine
-        self.seed = seed
-        self.purpose = purpose
-        self._parts: tuple[bool, Limits, list[Part]] | None = None
+    ids: np.ndarray
+    tau: np.ndarray
+    data: FederatedDataset
+    work: LocalWork
+    measurements: Measurements
+    seed: int
+    purpose: Purpose
+    _parts: tuple[bool, Limits, list[Part]] | None = None
+
+    def __post_init__(self) -> None:
+        self.engine = self.measurements.engine
 
     def info(
         self,
@@ -334,32 +328,30 @@ class Cohort:
         return sorted(shares, key=lambda p: -cost[p].sum())
 
 
+@dataclass(eq=False)
 class Part:
     """Clients of a cohort that are trained together.
 
     They are trained in steps through an oracle, or in one call of compiled code.
 
-    Args:
+    Attributes:
         cohort: The cohort.
         positions: Their positions in it [c]; ordered by falling number of steps, unless the code is
             compiled.
         compiled: Whether the engine's compiled code carries it out.
-
-    Attributes:
         rows: The positions, on the device of the data; a slice if they are consecutive.
     """
 
-    def __init__(
-        self,
-        cohort: Cohort,
-        positions: np.ndarray,
-        compiled: bool,
-    ) -> None:
-        self.cohort = cohort
-        self.positions = positions
+    cohort: Cohort
+    positions: np.ndarray
+    compiled: bool
+
+    def __post_init__(self) -> None:
+        cohort = self.cohort
+        positions = self.positions
         self.ids = cohort.ids[positions]
         self.tau = cohort.tau[positions]
-        self.kernel = cohort.engine.kernel if compiled else None
+        self.kernel = cohort.engine.kernel if self.compiled else None
         self.rows: Tensor | slice = to_device(positions, cohort.data.x.device)
         if (np.diff(positions) == 1).all():
             first, last = int(positions[0]), int(positions[-1])

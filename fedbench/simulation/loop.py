@@ -271,36 +271,31 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     return scenario.plan(plan)
 
 
+@dataclass(eq=False)
 class Participants:
     """The clients of one round: what they do, and what they and the server send.
 
-    Args:
+    Attributes:
         simulation: What stays the same over the rounds.
         plan: The clients of the round, and the method as it is carried out in it.
         before: The snapshot before the round.
-
-    Attributes:
         client_steps: Their local steps so far in the round.
         bytes_up: Bytes that they have sent in it.
         bytes_down: Bytes that the server has sent to them in it.
     """
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        plan: RoundPlan,
-        before: Snapshot,
-    ) -> None:
-        self.simulation = simulation
-        self.plan = plan
-        self.before = before
-        self.algo = plan.algorithm
-        self.server = plan.server
-        self.client_steps = plan.steps
-        self.bytes_up = 0
-        self.bytes_down = 0
+    simulation: Simulation
+    plan: RoundPlan
+    before: Snapshot
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def __post_init__(self) -> None:
+        self.algo = self.plan.algorithm
+        self.server = self.plan.server
+        self.client_steps = self.plan.steps
         if self.algo.personal is not None:
-            self.client_steps += int(self._personal_steps(plan.receivers).sum())
+            self.client_steps += int(self._personal_steps(self.plan.receivers).sum())
 
     @cached_property
     def cohort(self) -> Cohort:

@@ -6,6 +6,7 @@ Each of them is carried out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
 from typing import NamedTuple, TypeVar
@@ -37,18 +38,18 @@ _PLANS = 4
 _MODELS = 2  # whose sums a plan keeps: those before and after a round
 
 
+@dataclass(eq=False)
 class Measurements:
     """Losses, accuracies and gradients on clients' own examples, each computed once.
 
-    Args:
+    Attributes:
         task: The model and its loss.
         engine: How the measurement is carried out.
     """
 
-    def __init__(self, task: Task, engine: Engine) -> None:
-        self.task = task
-        self.engine = engine
-        self._plans: list[ExamplePlan] = []
+    task: Task
+    engine: Engine
+    _plans: list[ExamplePlan] = field(default_factory=list)
 
     def plan(
         self,
@@ -152,13 +153,14 @@ class _Pieces(NamedTuple):
     counts: np.ndarray  # its number of examples
 
 
+@dataclass(eq=False)
 class ExamplePlan:
     """The examples of each of C clients, on which models are measured any number of times.
 
     Compiled code measures what it can read. One model takes a flat pass over the examples of all
     clients; models of their own are measured in groups of clients with blocks of similar size.
 
-    Args:
+    Attributes:
         task: The model and its loss.
         data: The data set.
         rows: Its training, test or validation rows.
@@ -168,28 +170,21 @@ class ExamplePlan:
             caller's.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        data: FederatedDataset,
-        rows: Rows,
-        ids: np.ndarray,
-        engine: Engine,
-        threads: bool = True,
-    ) -> None:
-        self.task = task
-        self.data = data
-        self.rows = rows
-        self.ids = ids
-        self.engine = engine
-        self.counts = rows.counts[ids]
-        self._starts = rows.starts[ids]
-        self._threads = threads
-        kernel = engine.kernel
-        self._kernel = kernel if kernel is not None and kernel.reads(data) else None
-        self._cut: tuple[Limits, list[_Group]] | None = None
-        # models are not kept alive for this
-        self._known: list[tuple[ref[Tensor], list[Tensor]]] = []
+    task: Task
+    data: FederatedDataset
+    rows: Rows
+    ids: np.ndarray
+    engine: Engine
+    threads: bool = True
+    _cut: tuple[Limits, list[_Group]] | None = None
+    # models are not kept alive for this
+    _known: list[tuple[ref[Tensor], list[Tensor]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = self.rows.counts[self.ids]
+        self._starts = self.rows.starts[self.ids]
+        kernel = self.engine.kernel
+        self._kernel = kernel if kernel is not None and kernel.reads(self.data) else None
 
     @cached_property
     def index(self) -> Tensor:
@@ -283,7 +278,7 @@ class ExamplePlan:
 
         number = _number_of_blocks(len(self.index), self._examples_at_once(1))
         blocks = self.index.tensor_split(number)
-        measured = self.engine.map(measure, blocks, threads=self._threads)
+        measured = self.engine.map(measure, blocks, threads=self.threads)
         lengths = to_device(self.counts, self.index.device)
         sums = []
         for values in zip(*measured, strict=True):
@@ -333,7 +328,7 @@ class ExamplePlan:
     ) -> list[Tensor]:
         """Add what is measured of every group to ``totals``, [C, ...] each, and return them."""
         groups = self._groups()
-        measured = self.engine.map(measure, groups, threads=self._threads)
+        measured = self.engine.map(measure, groups, threads=self.threads)
         for group, values in zip(groups, measured, strict=True):
             for total, v in zip(totals, values, strict=True):
                 total[group.clients] += v  # no client is in a group twice
@@ -368,7 +363,7 @@ class ExamplePlan:
         one_model = w.dim() == 1 and not gradients
         # the vectors of a share are held
         most = None if one_model else self._clients_at_once(kernel)
-        workers = self.engine.all_workers if self._threads else 1
+        workers = self.engine.all_workers if self.threads else 1
         threads = kernel.threads(int(counts.sum()), workers)
         shares = balanced(counts, threads, most)
         if len(shares) == 1:
@@ -383,7 +378,7 @@ class ExamplePlan:
                 if gradients:
                     rows[share] = measured[1]
 
-            self.engine.map(measure, shares, store, self._threads)
+            self.engine.map(measure, shares, store, self.threads)
         by_client = []
         for values in sums:
             totals = np.bincount(owner, values, len(self.ids))
@@ -409,7 +404,7 @@ class ExamplePlan:
     ) -> T:
         """Return ``work()``; if memory runs out, it measures fewer clients or examples at once."""
         kernel = self._kernel
-        if not self._threads:
+        if not self.threads:
             return work()
         if kernel is not None:
             return self.engine.within_memory(
