@@ -9,11 +9,10 @@ from pathlib import Path
 
 from fedbench.commands.arguments import LISTED
 from fedbench.commands.result import CommandResult
-from fedbench.config.compose import Composer
 from fedbench.config.descriptions import about, citation
 from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
 from fedbench.config.targets import function_of
-from fedbench.core.config_values import Tree, from_yaml
+from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
 from fedbench.reproduce.plan import table_names
@@ -47,8 +46,6 @@ def execute(
         raise RequestError(
             f"unexpected argument {name}; experiments, tables and metrics have no card"
         )
-    elif group == "data":
-        print(_data_card(name, config_dir))
     else:
         print(card(_group(group), name, config_dir))
     return CommandResult()
@@ -87,24 +84,6 @@ def _file(group: str, name: str, files: Mapping[str, Path]) -> Path:
     return files[name]
 
 
-def _data_card(name: str, config_dir: Path | None) -> str:
-    """Return a line per fact about a data set: its defaults, licence and citation."""
-    file = _file("data", name, _files("data", config_dir))
-    tree, choices = Composer(config_dir).composed([f"data={name}"])
-    target = str(tree["data"]["source"]["_target_"])
-    source = citation(target)
-    licence = "not recorded: the source is not one of fedbench's"
-    facts = {
-        "data": f"{name}: {about(file)}",
-        "partition": choices.get("data/partition") or "natural: as the source records it",
-        "model": choices.get("model"),
-        "source": target,
-        "licence": source.licence if source else licence,
-        "cite": source.reference if source else "not recorded",
-    }
-    return "\n".join(f"{fact:<9}  {text}" for fact, text in facts.items() if text)
-
-
 def card(group: str, name: str, config_dir: Path | None) -> str:
     """Return the card of a choice: its docstring, and its config file with all comments.
 
@@ -126,6 +105,10 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
         parts.append(_documentation(tree["_target_"], section))
     if texts:
         parts += [f"keys of {section}:", *texts]
+    if group == "data":
+        source = citation(tree["source._target_"])
+        if source is not None:
+            parts.append(f"licence  {source.licence}\ncite     {source.reference}")
     with suppress(RequestError):  # no method, or one without a search space
         axes = search_space(name, config_dir, ())
         parts.append(f"tune searches {' '.join(axis.text for axis in axes)}")
@@ -153,10 +136,10 @@ def _written(name: str, files: Mapping[str, Path]) -> tuple[Tree, list[str]]:
     tree: Tree = {}
     texts: list[str] = []
     for included in own.pop("defaults", ()):
-        if included in files:
+        if isinstance(included, str) and included in files:
             inner, inner_texts = _written(included, files)
             tree |= inner
             texts += inner_texts
     if own:
         texts.append(textwrap.indent(text.strip(), "  "))
-    return tree | own, texts
+    return tree | leaves(own), texts

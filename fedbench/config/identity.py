@@ -16,7 +16,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedbench.config.targets import present, stable, within_fedbench
+from fedbench.config.targets import HISTORY, present, stable, within_fedbench
 from fedbench.config.user_sources import file_digest, marks
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError
@@ -31,7 +31,7 @@ IDENTITY_FORMAT = 1
 Raise it when the same configuration comes to mean different numbers for every run, for example
 because random streams or the loop change; all finished runs are then trained again. If one method
 changes, raise the ``REVISION`` of its file instead. If nothing but the place of
-code changes, add a row to ``targets.MOVED``.
+code changes, add a row to ``history.yaml``.
 """
 
 # keys of data that name files or directories of the user
@@ -45,25 +45,6 @@ _NEUTRAL = (
     "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.",
     "engine.", "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
 )  # fmt: skip
-# Options that fedbench's own functions gained after their first release, by stable name, each with
-# the value that is what they did before. With this value an option is no part of a setting, so that
-# runs made before it existed stay the same runs.
-ADDED: dict[str, Tree] = {
-    "fedbench.data.sources.mnist.load": {"standardise": "channel"},
-    "fedbench.data.sources.synthetic.fedprox": {"most": None},
-    "fedbench.data.partition_label.consecutive_classes": {"as_published": False},
-}
-# keys that came after runs were made, with the value under which a run is the one that it was
-# without the key
-_DEFAULTS_ADDED_LATER: Tree = {
-    "data.validation": 0,
-    "local.schedule": "constant",
-    "local.decay_factor": None,
-    "local.decay_every": 1,
-    "local.decay_at": None,
-    "local.decay_to": 0,
-    "evaluate.clients": "all",
-}
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -143,8 +124,8 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
     target = section.get("_target_")
     added = {}
     if isinstance(target, str):
-        added = ADDED.get(stable(target), {})
-    later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
+        added = HISTORY["options"].get(stable(target), {})
+    later = HISTORY["keys"] | {f"{prefix}{name}": value for name, value in added.items()}
 
     tree: Tree = {}
     for name, value in section.items():

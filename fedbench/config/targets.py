@@ -12,10 +12,11 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedbench.config.user_sources import forget_other_code
-from fedbench.core.config_values import Tree
+from fedbench.core.config_values import Tree, from_yaml
 from fedbench.core.errors import (
     RequestError,
     WrongValue,
@@ -27,40 +28,9 @@ from fedbench.core.errors import (
 from fedbench.core.user_code import raised
 from fedbench.core.validation import checked
 
-# Module at its first release -> module today. A row may also name a single function, with its full
-# path on both sides. Moving a module takes one row here; moving it again changes the right side. Of
-# rows with one right side the last is the first name.
-MOVED: dict[str, str] = {
-    "fedbench.algorithms.fedadagrad.fedadagrad": "fedbench.algorithms.fedadam.fedadagrad",
-    "fedbench.algorithms.fedams.fedams": "fedbench.algorithms.fedadam.fedams",
-    "fedbench.algorithms.fedyogi.fedyogi": "fedbench.algorithms.fedadam.fedyogi",
-    "fedbench.algorithms.mofedsam.mofedsam": "fedbench.algorithms.fedsam.mofedsam",
-    "fedbench.data.partition": "fedbench.data.partitions.basic",
-    "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
-    "fedbench.data.partition_label": "fedbench.data.partitions.label",
-    "fedbench.data.partitions.index_file.indices": "fedbench.data.partitions.given.indices",
-    "fedbench.data.partitions.quantity.lognormal_sizes": (
-        "fedbench.data.partitions.basic.lognormal_sizes"
-    ),
-    "fedbench.data.partition_quantity.lognormal_sizes": (
-        "fedbench.data.partitions.basic.lognormal_sizes"
-    ),
-    "fedbench.data.partitions.quantity.power_law_sizes": (
-        "fedbench.data.partitions.basic.power_law_sizes"
-    ),
-    "fedbench.data.partition_quantity.power_law_sizes": (
-        "fedbench.data.partitions.basic.power_law_sizes"
-    ),
-    "fedbench.models.lenet.LeNet": "fedbench.models.cnn.LeNet",
-    "fedbench.runs.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
-    "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
-    "fedbench.runs.trackers.tensorboard.TensorboardTracker": (
-        "fedbench.runs.trackers.TensorboardTracker"
-    ),
-    "fedbench.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
-    "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
-    "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
-}
+# what runs on disk were made with, where that has changed since
+HISTORY: Tree = from_yaml(Path(__file__).with_name("history.yaml").read_text(encoding="utf-8"))
+MOVED: dict[str, str] = HISTORY["moved"]
 # package -> extra with it
 _EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}
 

@@ -5,8 +5,8 @@ import inspect
 import pytest
 from tools import key_of
 
-from fedbench.config.identity import ADDED, REPORTING_KEYS, setting
-from fedbench.config.targets import function_of
+from fedbench.config.identity import REPORTING_KEYS, setting
+from fedbench.config.targets import HISTORY, function_of
 from fedbench.core.config_values import config_value
 
 
@@ -69,7 +69,7 @@ def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
 
 
 def test_options_that_came_later_exist_and_have_that_default():
-    for target, options in ADDED.items():
+    for target, options in HISTORY["options"].items():
         parameters = inspect.signature(function_of(target, key_of(target))).parameters
         assert {k: parameters[k].default for k in options} == options
 

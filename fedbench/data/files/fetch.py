@@ -16,6 +16,7 @@ from typing import Any
 
 from fedbench import __version__
 from fedbench.core.atomic_files import waiting_lock
+from fedbench.core.config_values import from_yaml
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 
@@ -40,17 +41,17 @@ class Remote:
     """
 
     path: str
-    urls: tuple[str, ...]
+    urls: Sequence[str]
     hash: str | None
 
-    def addresses(self) -> tuple[str, ...]:
+    def addresses(self) -> Sequence[str]:
         """Return all addresses in the order to try: mirrors first, for files with a checksum."""
         if self.hash is None:
             return self.urls
         others = os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split()
         bases = [*_mirrors.get(), *others]
         mirrored = [f"{base.rstrip('/')}/{self.path}" for base in bases]
-        return (*mirrored, *self.urls)
+        return [*mirrored, *self.urls]
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,19 @@ class Files:
         kind = str(self.checksums[paths[0].name]).partition(":")[0]
         note = f"{self.name}: not the official files ({kind} differs)"
         return {"sources": (note,), "unofficial": (note,)}
+
+
+def published(name: str, **fields: Any) -> Files:
+    """Return the published files of a data set by its name in ``published.yaml``.
+
+    Args:
+        name: The name.
+        fields: Fields of the files that are not in ``published.yaml``, or replace those there.
+    """
+    path = Path(__file__).with_name("published.yaml")
+    facts = from_yaml(path.read_text(encoding="utf-8"))[name]
+    remotes = [Remote(**remote) for remote in facts["remotes"]]
+    return Files(**{**facts, "remotes": remotes, **fields})
 
 
 def offline() -> bool:

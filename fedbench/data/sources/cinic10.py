@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import published
 from fedbench.data.sources._images import decode, labelled_files
 
 _PARTS = ("train", "valid", "test")
@@ -23,21 +23,11 @@ _CLASSES = (
     "ship",
     "truck",
 )
-_ARCHIVE = Remote(
-    "CINIC-10.tar.gz",
-    (
-        "https://datashare.ed.ac.uk/server/api/core/bitstreams/"
-        "e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
-        "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-        "https://datashare.is.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-    ),
-    "md5:6ee4d0c996905fe93221de577967a372",
-)
 _LAYOUTS = [
     [f"{folder}/{part}/{name}" for part in _PARTS for name in _CLASSES]
     for folder in ("cinic-10", "cinic-10/cinic-10")
 ]
-FILES = (Files("CINIC-10", _LAYOUTS, [_ARCHIVE], into="cinic-10"),)
+FILES = (published("cinic10", layouts=_LAYOUTS),)
 
 
 def load(

@@ -1,6 +1,7 @@
 """EMNIST (Cohen, Afshar, Tapson and van Schaik, 2017), from the official idx files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -8,32 +9,19 @@ import numpy as np
 
 from fedbench.data.examples import Examples, keep
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import Files, published
 from fedbench.data.sources._idx import read_images
 
 _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
-_ARCHIVE = Remote(
-    "EMNIST/gzip.zip",
-    (
-        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-        "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip",
-    ),
-    "md5:58c8d27c78d21e728a6bc7b3cc06412e",
-)
 
 
 def _files(split: str) -> Files:
-    names = [
-        f"emnist-{split}-{part}-{kind}-ubyte"
-        for part in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
-    layouts = [
-        [f"EMNIST/raw/{name}" for name in names],
-        [f"EMNIST/raw/{name}.gz" for name in names],
-        [f"EMNIST/raw/gzip/{name}.gz" for name in names],
-    ]
-    return Files("EMNIST", layouts, [_ARCHIVE], into="EMNIST/raw")
+    """Return the files of one of EMNIST's sets."""
+    files = published("emnist")
+    layouts = []
+    for layout in files.layouts:
+        layouts.append([path.replace("byclass", split) for path in layout])
+    return replace(files, layouts=layouts)
 
 
 FILES = (_files("byclass"),)  # the set that the papers use

@@ -19,7 +19,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import published
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode
 from fedbench.data.sources.leaf_json import User, part_of, users_of
@@ -27,23 +27,7 @@ from fedbench.data.sources.leaf_json import User, part_of, users_of
 # in the order of the labels
 _CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIDE = 28
-_ARCHIVES = [
-    Remote(
-        f"femnist/{name}.zip",
-        (
-            f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip",
-            f"https://nist-srd.s3.amazonaws.com/SD19/{name}.zip",
-        ),
-        f"md5:{md5}",
-    )
-    for name, md5 in (
-        ("by_class", "79572b1694a8506f2b722c7be54130c4"),
-        ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
-    )
-]
-_NIST = Files(
-    "FEMNIST (or put LEAF's JSON files into femnist/data)", [[a.path for a in _ARCHIVES]], _ARCHIVES
-)
+_NIST = published("femnist")
 # LEAF's JSON files are a random sample without published checksums
 FILES = (replace(_NIST, layouts=[["femnist/data/train"], *_NIST.layouts]),)
 

@@ -5,35 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.sources._idx import Standardise, idx_files, read_images, standardised
+from fedbench.data.files.fetch import published
+from fedbench.data.sources._idx import Standardise, read_images, standardised
 
-_FILES = idx_files(
-    "MNIST",
-    "MNIST/raw",
-    [
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ],
-    {
-        "train-images-idx3-ubyte": (
-            "6bbc9ace898e44ae57da46a324031adb",
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        ),
-        "train-labels-idx1-ubyte": (
-            "a25bea736e30d166cdddb491f175f624",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-        ),
-        "t10k-images-idx3-ubyte": (
-            "2646ac647ad5339dbf082846283269ea",
-            "9fb629c4189551a2d022fa330f9573f3",
-        ),
-        "t10k-labels-idx1-ubyte": (
-            "27ae3e4e09519cfbb04c329615203637",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-        ),
-    },
-)
-FILES = (_FILES,)
+FILES = (published("mnist"),)
 
 
 def load(
@@ -60,12 +35,12 @@ def load(
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
-    paths = _FILES.find(data_dir, download=download)
-    x, y, trained = read_images(paths, _FILES.name)
+    paths = FILES[0].find(data_dir, download=download)
+    x, y, trained = read_images(paths, FILES[0].name)
     return Examples(
         **standardised(standardise, x, x, 0.1307, 0.3081),  # of the training images
         y=y,
         classes=10,
         held_out=None if pool else np.arange(len(y)) >= trained,
-        **_FILES.origin(paths),
+        **FILES[0].origin(paths),
     )

@@ -17,35 +17,12 @@ from fedbench.core.files import reading
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import Files, published
 
 # tokens: padding, a word without a vector, the word of the first vector
 PADDING, UNKNOWN, FIRST = range(3)
 _NEUTRAL = 2
 
-_ARCHIVE = Remote(
-    "sent140/trainingandtestdata.zip",
-    (
-        "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
-        "https://zenodo.org/records/11116734/files/trainingandtestdata.zip",
-    ),
-    "sha256:004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
-)
-_NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
-_LEAF = "sent140/data/raw_data"
-_FOLDERS = (_LEAF, "sent140", "sent140/trainingandtestdata")
-_LAYOUTS = [
-    [f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"],
-    *([f"{folder}/{name}" for name in _NAMES] for folder in _FOLDERS),
-]
-_GLOVE = Remote(
-    "glove/glove.6B.zip",
-    (
-        "https://downloads.cs.stanford.edu/nlp/data/glove.6B.zip",
-        "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
-    ),
-    "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-)
 _IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
 _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
 
@@ -54,13 +31,13 @@ def _glove(name: str) -> Files:
     """Return a file of vectors; the archive of GloVe 6B contains those of all dimensions."""
     layouts = [[f"glove/{name}"], [f"glove/glove.6B/{name}"]]
     if name in _IN_ARCHIVE:
-        return Files("GloVe 6B", layouts, [_GLOVE], into="glove/glove.6B")
+        return published("glove", layouts=layouts)
     remedy = f"put the file there, or set data.source.glove to {_IN_ARCHIVE[0]}"
     return Files("GloVe", layouts, remedy=remedy)
 
 
 # the files in the archives have no published checksums
-_TWEETS = Files("Sentiment140", _LAYOUTS, [_ARCHIVE], into="sent140/trainingandtestdata")
+_TWEETS = published("sent140")
 FILES = (_TWEETS, _glove("glove.6B.300d.txt"))
 
 

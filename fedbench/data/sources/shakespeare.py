@@ -17,7 +17,7 @@ from fedbench.core.files import reading
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples, Part, join
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import published
 from fedbench.data.files.readers import read_text
 from fedbench.data.sources.leaf_json import json_files, users_of
 
@@ -28,20 +28,6 @@ LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmn
 _UNKNOWN = LETTERS.index(" ")
 _GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
 
-_ARCHIVE = Remote(
-    "shakespeare/1994-01-100.zip",
-    (
-        "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
-        "https://mirror.ossplanet.net/mirror/gutenberg/1/0/100/old/1994-01-100.zip",
-        "https://readingroo.ms/1/0/100/old/old/1994-01-100.zip",
-        "https://gutenberg.pglaf.org/1/0/100/old/old/1994-01-100.zip",
-    ),
-    "md5:b8d60664a90939fa7b5d9f4dd064a1d5",
-)
-_LAYOUTS = (
-    ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
-    ("shakespeare/1994-01-100/100.txt",),
-)
 _AUTHOR = "by William Shakespeare"  # a few lines below the title of every work
 # its speeches begin at the margin, those of other plays after two spaces
 _MISINDENTED = "THE COMEDY OF ERRORS"
@@ -51,8 +37,7 @@ _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
 _Lines: TypeAlias = dict[str, list[str]]  # lines of each role
 
-# the text itself, of which there are several editions, has no published checksum
-FILES = (Files("Shakespeare", _LAYOUTS, [_ARCHIVE], into="shakespeare/1994-01-100"),)
+FILES = (published("shakespeare"),)
 
 
 def load(
@@ -222,8 +207,7 @@ def _from_text(
             windows[name] = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
     if not windows:
         raise RequestError(
-            f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of "
-            f"{_ARCHIVE.urls[0]}"
+            f"{path} contains no plays; it must be 100.txt of {FILES[0].remotes[0].urls[0]}"
         )
     total = sum(map(len, windows.values()))
     note = (

@@ -7,24 +7,11 @@ import numpy as np
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import published
 from fedbench.data.files.readers import read_text
 from fedbench.data.sources._images import decode, labelled_files
 
-_ARCHIVE = Remote(
-    "tiny-imagenet-200.zip",
-    (
-        "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip",
-        "https://scidata.sjtu.edu.cn/records/swpcp-01e87/files/tiny-imagenet-200.zip",
-    ),
-    "md5:90528d7ca1a48142e341f4ef8d21d0de",
-)
-_FOLDER = "tiny-imagenet-200"
-_NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
-_LAYOUTS = [
-    [f"{folder}/{name}" for name in _NEEDED] for folder in (_FOLDER, f"{_FOLDER}/{_FOLDER}")
-]
-FILES = (Files("Tiny-ImageNet", _LAYOUTS, [_ARCHIVE], into="."),)
+FILES = (published("tinyimagenet"),)
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:

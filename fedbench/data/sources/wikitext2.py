@@ -12,28 +12,12 @@ import numpy as np
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
 from fedbench.data.examples import Examples, Part, join, numbered
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import published
 from fedbench.data.files.readers import read_text
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
-# the official files, in a repository that is on GitHub
-_COPIES = (
-    "https://raw.githubusercontent.com/pytorch/examples/"
-    "77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/data/wikitext-2"
-)
-_SUMS = {
-    "train": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
-    "valid": "sha1:0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
-    "test": "sha1:c7b8ce0aa086fb34dab808c5c49224211eb2b172",
-}
-_FOLDERS = ("wikitext-2", "wikitext-2-v1/wikitext-2")
-_LAYOUTS = [[f"{folder}/wiki.{part}.tokens" for part in _SUMS] for folder in _FOLDERS]
-_REMOTES = [
-    Remote(f"wikitext-2/wiki.{part}.tokens", (f"{_COPIES}/{part}.txt",), sha1)
-    for part, sha1 in _SUMS.items()
-]
-FILES = (Files("WikiText-2", _LAYOUTS, _REMOTES),)
+FILES = (published("wikitext2"),)
 
 
 def load(
