@@ -91,10 +91,6 @@ class Composer:
             location = quoted(f"file://{config_dir.resolve()}")
             self._search = [f"hydra.searchpath=[{location}]"]
 
-    def __reduce__(self) -> tuple[type[Composer], tuple[Path | None]]:
-        """Travel to other processes without the compositions that it has made."""
-        return Composer, (self.config_dir,)
-
     def config(
         self,
         texts: Sequence[str],

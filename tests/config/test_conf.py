@@ -1,6 +1,5 @@
 """Every file of the config tree composes into a configuration, and means what its name says."""
 
-import pickle
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -278,11 +277,3 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
         }
         digests.add(config.digest)
     assert len(digests) == 2
-
-
-def test_a_composer_of_another_process_reads_the_files_itself(tmp_path):
-    composer = Composer(tmp_path)
-    digest = composer.config(["algo=fedprox"]).digest
-    again = pickle.loads(pickle.dumps(composer))
-    assert again.config_dir == tmp_path
-    assert again.config(["algo=fedprox"]).digest == digest

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedbench.config.compose import Composer
@@ -47,24 +48,23 @@ class LauncherExecutor(Executor):
             f"hydra.sweep.dir={quoted(str(folder.resolve()))}",
             f"+{_INDEX}=range(0,{len(batch.configs)})",
         ]
-        composer = Composer(batch.config_dir)
         # a launcher copies them for every run: not the configurations, which are large
         runs = [config.overrides for config in batch.configs]
-        task = partial(_run, runs, composer, batch.debug)
-        for jobs in composer.multirun(task, typed):
+        task = partial(_run, runs, batch.config_dir, batch.debug)
+        for jobs in Composer(batch.config_dir).multirun(task, typed):
             batch.results.extend(job.return_value for job in jobs)
 
 
 def _run(
     runs: Sequence[Sequence[str]],
-    composer: Composer,
+    config_dir: Path | None,
     debug: bool,
     planned: Any,
 ) -> RunResult:
     """Carry out one of the runs, where the launcher calls it, and return its result."""
-    with user_code_from(composer.config_dir):
-        config = composer.config(runs[planned[_INDEX]])
-    batch = RunBatch([config], composer.config_dir, debug)
+    with user_code_from(config_dir):
+        config = Composer(config_dir).config(runs[planned[_INDEX]])
+    batch = RunBatch([config], config_dir, debug)
     # on a terminal, the bars of several processes would be drawn over one another
     with hidden() if sys.stderr.isatty() else nullcontext():
         LocalExecutor(1).execute(batch)
