@@ -108,7 +108,10 @@ def paper_table(
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
     """Return the columns of a paper's table, then the common ones that the paper does not print."""
-    printed = [Column(paper.metrics[name], True, table.round) for name in table.columns]
+    printed = []
+    for name in table.columns:
+        column = Column(paper.metrics[name], printed=True, round=table.round)
+        printed.append(column)
     names = {column.name for column in printed}
     others = [column for column in _COMMON_COLUMNS if column.name not in names]
     return (*printed, *others)

@@ -171,7 +171,11 @@ def compare(
     rows: dict[str, Setting] = {}
     for block in shown:
         rows |= block.rows
-    names = sorted(rows, key=lambda name: (rank(rows[name].value), name))
+
+    def order(name: str) -> tuple[Any, str]:
+        return rank(rows[name].value), name
+
+    names = sorted(rows, key=order)
     against = None if baseline is None else _baseline(baseline, rows)
     numbers: list[Numbers] = []
     compared: list[ComparedBlock] = []

@@ -317,7 +317,10 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
             by_base.setdefault(s.base, []).append(s.facts)
         for base, alike in by_base.items():
             keys = differing(alike) - {"hash"}
-            texts = {keys_text({key: facts.get(key) for key in keys}) for facts in alike}
+            texts = set()
+            for facts in alike:
+                chosen = {key: facts.get(key) for key in keys}
+                texts.add(keys_text(chosen))
             if len(texts) < len(alike):
                 keys.add("hash")
             named.setdefault(base, set()).update(keys)

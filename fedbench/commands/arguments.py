@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, nearest
 
-_TABLE = from_yaml(Path(__file__).with_name("arguments.yaml").read_text(encoding="utf-8"))
+_TABLE = read_yaml(Path(__file__).with_name("arguments.yaml"))
 COMMANDS: dict[str, Any] = _TABLE["commands"]
 LISTED: list[str] = COMMANDS["list"]["arguments"]["group"]["choices"]
 _TYPES = {"int": int, "float": float}

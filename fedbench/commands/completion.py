@@ -5,7 +5,7 @@ import shtab
 from fedbench.commands.arguments import tree
 from fedbench.commands.result import CommandResult
 from fedbench.config.overrides import CONFIG_DIR, GROUPS, options
-from fedbench.core.config_values import from_yaml, leaves
+from fedbench.core.config_values import leaves, read_yaml
 
 _CANDIDATES = "fedbench completion keys"
 
@@ -29,7 +29,7 @@ def execute(shell: str) -> CommandResult:
 
 def _candidates() -> list[str]:
     """Return keys and choices of groups; shells complete the text after = apart."""
-    text = (CONFIG_DIR / "config.yaml").read_text(encoding="utf-8")
-    keys = [key for key in leaves(from_yaml(text)) if key not in ("defaults", "presets")]
+    tree = read_yaml(CONFIG_DIR / "config.yaml")
+    keys = [key for key in leaves(tree) if key not in ("defaults", "presets")]
     choices = [choice for group in GROUPS for choice in options(group)]
     return [*(f"{key}=" for key in dict.fromkeys((*GROUPS, *keys))), *choices]

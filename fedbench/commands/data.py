@@ -18,7 +18,10 @@ from fedbench.runs.source_files import official_files
 
 
 def execute(
-    action: str, name: str, rest: Sequence[str] = (), config_dir: Path | None = None
+    action: str,
+    name: str,
+    rest: Sequence[str] = (),
+    config_dir: Path | None = None,
 ) -> CommandResult:
     """Prepare, verify, show or export a data set.
 

@@ -78,12 +78,6 @@ def _files(group: str, config_dir: Path | None) -> dict[str, Path]:
     return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 
-def _file(group: str, name: str, files: Mapping[str, Path]) -> Path:
-    if name not in files:
-        raise unknown_choice(group, name, [*files])
-    return files[name]
-
-
 def card(group: str, name: str, config_dir: Path | None) -> str:
     """Return the card of a choice: its docstring, and its config file with all comments.
 
@@ -96,7 +90,9 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
         RequestError: If the choice is unknown.
     """
     files = _files(group, config_dir)
-    file = _file(group, name, files)
+    if name not in files:
+        raise unknown_choice(group, name, [*files])
+    file = files[name]
     section = group.replace("/", ".")
     tree, texts = _written(name, files)
 

@@ -70,7 +70,10 @@ def execute(
 
 
 def _summarise(
-    results: Sequence[RunResult], config_dir: Path | None, folder: Path, launched: bool
+    results: Sequence[RunResult],
+    config_dir: Path | None,
+    folder: Path,
+    launched: bool,
 ) -> CommandResult:
     """Print the results of a sweep and return its result.
 

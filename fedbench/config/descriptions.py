@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedbench.config.overrides import CONFIG_DIR
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 
 
 class Citation(NamedTuple):
@@ -44,8 +44,7 @@ def citation(target: str) -> Citation | None:
     before, _, name = target.partition("fedbench.data.sources.")
     if before:
         return None
-    text = (CONFIG_DIR / "citations.yaml").read_text(encoding="utf-8")
-    citations = from_yaml(text)
+    citations = read_yaml(CONFIG_DIR / "citations.yaml")
     entry = citations.get(name) or citations.get(name.partition(".")[0])
     return Citation(**entry) if entry else None
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import yaml
 
 from fedbench.config.overrides import CONFIG_DIR, GROUPS, SCENARIOS, options, unknown_choice
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, install_hint, reason_of
 
 # Hydra's launchers that docs/cluster.md shows
@@ -131,13 +131,8 @@ def _of_other_choices(leaf: str, section: str) -> list[str]:
         prefix = group.replace("/", ".")
         if section and not f"{prefix}.".startswith(f"{section}."):
             continue
-        names = []
-        for name in options(group):
-            text = (CONFIG_DIR / group / f"{name}.yaml").read_text(encoding="utf-8")
-            if leaf in (from_yaml(text) or {}):
-                names.append(name)
+        files = {name: CONFIG_DIR / group / f"{name}.yaml" for name in options(group)}
+        names = [name for name, file in files.items() if leaf in (read_yaml(file) or {})]
         if names:
-            if len(names) > _MOST_CHOICES:
-                names[_MOST_CHOICES:] = ["..."]
-            keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names)})")
+            keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names[:_MOST_CHOICES])})")
     return keys

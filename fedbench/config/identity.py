@@ -42,9 +42,20 @@ REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "m
 # the seed, and keys and sections that change no numbers, the precision of the engine aside; a
 # number that eval_train_every leaves out of a round is missing there and the same elsewhere
 _NEUTRAL = (
-    "seed.", "device.", "eval_train_every.", "data_dir.", "results_dir.", "force.", "tracker.",
-    "engine.", "data.download.", "data.mirrors.", "keep_state.", "objective.", "tuned_on.",
-)  # fmt: skip
+    "seed.",
+    "device.",
+    "eval_train_every.",
+    "data_dir.",
+    "results_dir.",
+    "force.",
+    "tracker.",
+    "engine.",
+    "data.download.",
+    "data.mirrors.",
+    "keep_state.",
+    "objective.",
+    "tuned_on.",
+)
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.user_sources import forget_other_code
-from fedbench.core.config_values import Tree, from_yaml
+from fedbench.core.config_values import Tree, read_yaml
 from fedbench.core.errors import (
     RequestError,
     WrongValue,
@@ -29,7 +29,7 @@ from fedbench.core.user_code import raised
 from fedbench.core.validation import checked
 
 # what runs on disk were made with, where that has changed since
-HISTORY: Tree = from_yaml(Path(__file__).with_name("history.yaml").read_text(encoding="utf-8"))
+HISTORY: Tree = read_yaml(Path(__file__).with_name("history.yaml"))
 MOVED: dict[str, str] = HISTORY["moved"]
 # package -> extra with it
 _EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -25,6 +26,16 @@ def from_yaml(text: str) -> Any:
         yaml.YAMLError: If the text is not YAML.
     """
     return yaml.load(text, _LOADER)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file.
+
+    Raises:
+        OSError: If it cannot be read.
+        yaml.YAMLError: If it is not YAML.
+    """
+    return from_yaml(path.read_text(encoding="utf-8"))
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:

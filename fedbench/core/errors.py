@@ -1,6 +1,7 @@
 """The exceptions for requests and processes that fail, and values as messages show them."""
 
 import difflib
+import json
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -72,7 +73,7 @@ def install_hint(extra: str) -> str:
 def typed(value: object) -> str:
     """Return a value as a message shows it: text in quotes, null and true as they are typed."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     return shown(value)
 
 

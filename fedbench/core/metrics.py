@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 
 _CLIENT = re.compile(r"client:(\d+)")
 
@@ -33,6 +33,7 @@ class MetricInfo:
         needs: For a derived number, the keys that its formula uses.
         formula: For a derived number, its function of these keys; None for a key of
             ``rounds.jsonl``.
+        spread: Whether it measures how far apart clients are, not how good their models are.
     """
 
     name: str
@@ -44,6 +45,7 @@ class MetricInfo:
     digits: int = 4
     needs: tuple[str, ...] = ()
     formula: Callable[..., Any] | None = None
+    spread: bool = False
 
     @property
     def axis(self) -> str:
@@ -54,15 +56,6 @@ class MetricInfo:
     def sign(self) -> int:
         """-1 where lower is better, else 1."""
         return -1 if self.direction == "lower" else 1
-
-    @property
-    def spread(self) -> bool:
-        """Whether the metric measures how far apart clients are, not how good their models are."""
-        return self.name.removesuffix("_weighted") in (
-            "accuracy_std",
-            "accuracy_variance",
-            *_STATISTICS,
-        )
 
     @property
     def difference_unit(self) -> str:
@@ -155,9 +148,9 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 def _catalogue() -> dict[str, MetricInfo]:
     """Return the metrics of ``metrics.yaml``, derived ones with their formulas."""
-    text = Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
+    entries = read_yaml(Path(__file__).with_name("metrics.yaml"))
     catalogue = {}
-    for name, entry in from_yaml(text).items():
+    for name, entry in entries.items():
         needs = tuple(entry.pop("needs", ()))
         formula = _FORMULAS.get(name.removesuffix("_weighted"))
         catalogue[name] = MetricInfo(name, needs=needs, formula=formula, **entry)

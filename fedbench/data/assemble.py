@@ -159,7 +159,10 @@ def _notes(examples: Examples, train: Rows, test: Rows) -> list[str]:
 
 
 def _choose(
-    count: int, clients: int | None, test_clients: int, seed: int
+    count: int,
+    clients: int | None,
+    test_clients: int,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients, of ``count``, that train and those that only test, both ascending."""
     most = count - test_clients
@@ -205,7 +208,10 @@ def _natural(
 
 
 def _given(
-    examples: Examples, partition: Partition | Given | None, clients: int | None, seed: int
+    examples: Examples,
+    partition: Partition | Given | None,
+    clients: int | None,
+    seed: int,
 ) -> Given:
     """Return the examples of each client; a rule divides all but the official test examples."""
     if isinstance(partition, Given):
@@ -230,7 +236,11 @@ def _given(
 
 
 def _rows_of(
-    examples: Examples, given: Given, split: float, local_test: str, seed: int
+    examples: Examples,
+    given: Given,
+    split: float,
+    local_test: str,
+    seed: int,
 ) -> tuple[Rows, Rows]:
     """Return the training and test rows of a partition that is given by indices."""
     train = Rows.of(given.train)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.metrics import metric_info, weighted_or_not
@@ -67,7 +67,7 @@ def read_paper(path: Path) -> Paper:
         RequestError: With the file, the entry and its first fault.
     """
     with reading(path.name, "is not valid YAML"):
-        content = from_yaml(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     paper = parse(Paper, content, path.name, {})
     if paper.id != path.stem:
         raise RequestError(

@@ -183,7 +183,8 @@ def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]
     """Return the lines of a legend, each once."""
     lines = []
     for label, look in dict.fromkeys(entries):
-        lines.append(Line2D([], [], label=label, **{**look.line, **other}))
+        appearance = look.line | other
+        lines.append(Line2D([], [], label=label, **appearance))
     return lines
 
 

@@ -403,7 +403,9 @@ def measured_fields(runs: Iterable[Run]) -> list[str]:
     """Return those of the metrics that are drawn of any runs that one of the runs has measured."""
     known: set[str] = set()
     for run in runs:
-        known.update(name for name, value in run.last_round().items() if value is not None)
+        for name, value in run.last_round().items():
+            if value is not None:
+                known.add(name)
     return [name for name in OWN_FIELDS if name in known]
 
 

@@ -116,7 +116,4 @@ def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
             environment["commit of the user's code"] = meta["own_commit"]
         for key, value in environment.items():
             facts[key][str(value)] += 1
-    by_value = {}
-    for key, counts in facts.items():
-        by_value[key] = dict(sorted(counts.items()))
-    return by_value
+    return {key: dict(sorted(counts.items())) for key, counts in facts.items()}

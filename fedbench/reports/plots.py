@@ -60,7 +60,10 @@ class Panel:
 
 
 def curves(
-    title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False
+    title: str,
+    panels: Sequence[Panel],
+    log_y: bool = False,
+    reduced: bool = False,
 ) -> Figure:
     """Draw the mean over seeds as a line, with a band from the lowest to the highest seed.
 

@@ -142,7 +142,11 @@ def differs(table: TableData, line: Line) -> bool:
 
 def agreements(table: TableData) -> Counter[str]:
     """Return the numbers of cells by their agreement with the paper."""
-    return Counter(line.cells[i].agreement for line in table.lines for i in main_columns(table))
+    counts: Counter[str] = Counter()
+    for line in table.lines:
+        for i in main_columns(table):
+            counts[line.cells[i].agreement] += 1
+    return counts
 
 
 # ---- notes

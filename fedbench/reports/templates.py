@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from fedbench.core.config_values import from_yaml, keys_text
+from fedbench.core.config_values import keys_text, read_yaml
 from fedbench.reports import filters
 
 ASSETS = Path(__file__).parent / "assets"
@@ -13,7 +13,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 def yaml_asset(name: str) -> Any:
     """Return the content of a YAML file in ``assets``."""
-    return from_yaml((ASSETS / name).read_text(encoding="utf-8"))
+    return read_yaml(ASSETS / name)
 
 
 # appearance of verdicts and statuses, by kind and word

@@ -56,8 +56,11 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Whether a column has numbers."""
-        columns = range(len(self.columns))
-        return [any(row[i].number is not None for row in self.rows) for i in columns]
+        numeric = []
+        for i in range(len(self.columns)):
+            numbers = [row[i].number for row in self.rows]
+            numeric.append(any(number is not None for number in numbers))
+        return numeric
 
 
 Values = tuple[Cell | str | int, ...]  # of a row

@@ -108,7 +108,14 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
                 end = axis.edge(tuned.best.values[axis.key])
                 if end is not None:
                     edges.append(f"{axis.key} ({end})")
-        row = (tuned.study.method, len(tuned.trials), complete, values, score, ", ".join(edges))
+        row = (
+            tuned.study.method,
+            len(tuned.trials),
+            complete,
+            values,
+            score,
+            ", ".join(edges),
+        )
         rows.append(row)
     notes = []
     if any(row[-1] for row in rows):

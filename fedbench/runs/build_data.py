@@ -221,7 +221,8 @@ def _check_examples(examples: object, place: str) -> None:
 
     x = examples.x
     count = len(y)
-    are_numbers = isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and np.isfinite(x).all()
+    is_numeric = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
+    are_numbers = is_numeric and np.isfinite(x).all()
     fits = are_numbers and len(x) == count
     check("x", fits, f"a NumPy array of finite numbers, one entry per label, {count}")
 

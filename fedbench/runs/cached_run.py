@@ -191,7 +191,8 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     """Begin a run with the state that the longest shorter run of its setting and seed has kept."""
     if config.force or recorder.folder.exists():  # from the start, or the run has begun
         return
-    shorter = max(_shorter_runs(config), key=lambda run: int(run.config["rounds"]), default=None)
+    runs = _shorter_runs(config)
+    shorter = max(runs, key=lambda run: int(run.config["rounds"]), default=None)
     if shorter is None:
         return
 

@@ -93,8 +93,9 @@ class Recorder:
         self._lock = waiting_lock(lock_file, f"working in {self.path}", wait).lock
         self._lock_file = lock_file.stat()
         with writing(self.path):
-            for unfinished in (*self.path.rglob("*.part"), *self.path.rglob(".tmp*")):
-                unfinished.unlink()
+            for pattern in ("*.part", ".tmp*"):
+                for unfinished in self.path.rglob(pattern):
+                    unfinished.unlink()
 
     def close(self) -> None:
         """Let other processes work on the run."""
@@ -342,7 +343,9 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    arrays = {name: v.contiguous().numpy(force=True) for name, v in tensors.items()}
+    arrays = {}
+    for name, v in tensors.items():
+        arrays[name] = v.contiguous().numpy(force=True)
     try:
         save_file(arrays, path)
     except SafetensorError as error:

@@ -4,6 +4,7 @@ import importlib
 import os
 import secrets
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,14 @@ class Tracker:
         """End with the status of the run."""
 
 
+@dataclass
 class Guarded:
     """Calls a tracker, if there is one, until it fails.
 
     A failure is one line on standard error, and the run continues.
     """
 
-    def __init__(self, tracker: Tracker | None = None) -> None:
-        self.tracker = tracker
+    tracker: Tracker | None = None
 
     def call(self, method: str, *args: Any) -> None:
         """Call a method of the tracker."""
@@ -62,25 +63,22 @@ class Guarded:
             print(f"fedbench: {name} failed, the run continues without it: {text}", file=sys.stderr)
 
 
+@dataclass
 class WandbTracker(Tracker):
     """Logs every evaluated round to Weights & Biases; the seeds of a setting are a group.
 
     Without a login it logs to files, which ``wandb sync`` sends.
 
-    Args:
+    Attributes:
         project: Name of the project.
         entity: User or team; None is the default of the account.
     """
 
-    def __init__(
-        self,
-        project: str,
-        entity: str | None = None,
-    ) -> None:
+    project: str
+    entity: str | None = None
+
+    def __post_init__(self) -> None:
         self._wandb = _package("wandb")
-        self.project = project
-        self.entity = entity
-        self._run: Any = None
 
     def start(
         self,
@@ -99,7 +97,7 @@ class WandbTracker(Tracker):
                 f"fedbench: no login for wandb; `wandb sync {path / 'wandb'}/*` sends the run",
                 file=sys.stderr,
             )
-        self._run = self._wandb.init(
+        self._run: Any = self._wandb.init(
             project=self.project,
             entity=self.entity,
             name=name,
@@ -130,7 +128,6 @@ class TensorboardTracker(Tracker):
 
     def __init__(self) -> None:
         self._events = _package("torch.utils.tensorboard")
-        self._writer: Any = None
 
     def start(
         self,
@@ -140,7 +137,7 @@ class TensorboardTracker(Tracker):
     ) -> None:
         """Open a further event file, from whose first round on the earlier ones no longer count."""
         last = last_row(path / "rounds.jsonl") or {"round": -1}
-        self._writer = self._events.SummaryWriter(
+        self._writer: Any = self._events.SummaryWriter(
             str(path / "tensorboard"), purge_step=last["round"] + 1
         )
         hyperparameters = {}
@@ -162,19 +159,21 @@ class TensorboardTracker(Tracker):
         self._writer.close()
 
 
+@dataclass
 class MlflowTracker(Tracker):
     """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
 
     The configuration is logged as parameters (dotted keys, which can be searched) and as the
     artifact ``config.json``; the tag ``setting`` has what the seeds of a setting share.
 
-    Args:
+    Attributes:
         project: Name of the MLflow experiment.
     """
 
-    def __init__(self, project: str) -> None:
+    project: str
+
+    def __post_init__(self) -> None:
         self._mlflow = _package("mlflow")
-        self.project = project
 
     def start(
         self,
@@ -217,8 +216,10 @@ def tag(key: str) -> str:
 
 def numbers(row: Fields) -> dict[str, float]:
     """Return the numbers of a row without the number of the round."""
-    values = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
-    values.pop("round", None)
+    values = {}
+    for key, value in row.items():
+        if isinstance(value, int | float) and key != "round":
+            values[key] = float(value)
     return values
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Trials
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
 from fedbench.core.types import ClientInfo, all_finite
@@ -49,8 +49,7 @@ _RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
 @cache
 def _rules() -> dict[str, list[Rule]]:
     """Return by field the rules for the results of its function, one for each value."""
-    path = Path(__file__).with_name("results.yaml")
-    fields = from_yaml(path.read_text(encoding="utf-8"))
+    fields = read_yaml(Path(__file__).with_name("results.yaml"))
     rules = {}
     for field, values in fields.items():
         rules[field] = [Rule(**value) for value in values]

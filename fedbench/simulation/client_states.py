@@ -4,6 +4,7 @@ They are on the device, in host memory or in a file, depending on their size.
 """
 
 import mmap
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -28,36 +29,28 @@ _BITS = {  # by bytes of an element
 }
 
 
+@dataclass
 class StateAllocator:
     """Allocates the states that clients keep between rounds.
 
-    Args:
+    Attributes:
         device: The device of the computation.
-        place: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of these
-            in which the states take at most half of the free space.
+        wanted: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of
+            these in which the states take at most half of the free space.
         folder: The folder for files; created when it is needed.
         processes: Number of processes that share the main memory, each with states of its own.
-
-    Attributes:
         place: The place of the last allocation; None if there was nothing to allocate.
         bytes: The size of the last allocation.
         first: The state that all clients have in it at first.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        place: Place | Literal["auto"] = "auto",
-        folder: Path | None = None,
-        processes: int = 1,
-    ) -> None:
-        self._device = device
-        self._wanted = place
-        self._folder = folder
-        self._processes = processes
-        self.place: Place | None = None
-        self.bytes = 0
-        self.first: State = {}
+    device: torch.device
+    wanted: Place | Literal["auto"] = "auto"
+    folder: Path | None = None
+    processes: int = 1
+    place: Place | None = None
+    bytes: int = 0
+    first: State = field(default_factory=dict)
 
     def allocate(self, one: State, count: int) -> State:
         """Return the states of ``count`` clients that all start with the state ``one``.
@@ -68,27 +61,27 @@ class StateAllocator:
         self.bytes = count * nbytes(one)
         self.first = one
         self.place = self._choose() if self.bytes else None
-        device = _HOST if self.place == "host" else self._device
+        device = _HOST if self.place == "host" else self.device
 
         states = {}
         for name, v in one.items():
             if self.place == "file":
-                assert self._folder is not None
-                path = self._folder / f"{name}.bin"
+                assert self.folder is not None
+                path = self.folder / f"{name}.bin"
                 states[name] = _in_file(path, v, count)
             else:
                 states[name] = _in_memory(v.to(device), count)
         return states
 
     def _choose(self) -> Place:
-        if self._wanted != "auto":
-            return self._wanted
-        if self._fits(self._device):
+        if self.wanted != "auto":
+            return self.wanted
+        if self._fits(self.device):
             return "device"
         return "host" if self._fits(_HOST) else "file"
 
     def _fits(self, device: torch.device) -> bool:
-        processes = 1 if device.type == "cuda" else self._processes
+        processes = 1 if device.type == "cuda" else self.processes
         return self.bytes * processes <= _SHARE * free_bytes(device)
 
     def packed(self, states: State) -> State:

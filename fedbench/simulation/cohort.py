@@ -354,8 +354,8 @@ class Part:
         self.kernel = cohort.engine.kernel if self.compiled else None
         self.rows: Tensor | slice = to_device(positions, cohort.data.x.device)
         if (np.diff(positions) == 1).all():
-            first, last = int(positions[0]), int(positions[-1])
-            self.rows = slice(first, last + 1)
+            first = int(positions[0])
+            self.rows = slice(first, first + len(positions))
 
     @cached_property
     def _plan(self) -> Plan:

@@ -9,9 +9,20 @@ from fedbench.tuning.search import Tuned
 
 # keys that a run sets itself; the tuned values are in the presets
 _LEFT_OUT = {
-    "algo", "local", "presets", "seed", "device", "data_dir", "results_dir", "force", "tracker",
-    "objective", "keep_state", "tuned_on", "engine",
-}  # fmt: skip
+    "algo",
+    "local",
+    "presets",
+    "seed",
+    "device",
+    "data_dir",
+    "results_dir",
+    "force",
+    "tracker",
+    "objective",
+    "keep_state",
+    "tuned_on",
+    "engine",
+}
 _GROUPS = ("data", "data/partition", "model")
 
 

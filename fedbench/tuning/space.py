@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, parse_overrides
-from fedbench.core.config_values import config_value, from_yaml
+from fedbench.core.config_values import config_value, read_yaml
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
 
@@ -165,7 +165,7 @@ def _method_lines(
 
 def _read(file: Path) -> list[str]:
     with reading(file, "cannot be read as YAML"):
-        tree = from_yaml(file.read_text(encoding="utf-8"))
+        tree = read_yaml(file)
     if not isinstance(tree, dict):
         raise RequestError(
             f"{file} must be a mapping of keys to values, such as algo.mu: 0.01,0.1,1"

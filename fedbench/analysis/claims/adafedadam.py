@@ -54,7 +54,9 @@ def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
                 algo,
                 "avg",
             )
-            lag = {unit: best - number - _UNSTABLE for unit, (number, best) in numbers.items()}
+            lag = {}
+            for unit, (number, best) in numbers.items():
+                lag[unit] = best - number - _UNSTABLE
             label = f"{name} more than {_UNSTABLE:g} behind the best on {paper.setups[setup].title}"
             parts.append(above(label, lag, runs))
         yield joined(f"{name} far behind on some data set", parts, every=False)

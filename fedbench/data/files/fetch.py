@@ -16,7 +16,7 @@ from typing import Any
 
 from fedbench import __version__
 from fedbench.core.atomic_files import waiting_lock
-from fedbench.core.config_values import from_yaml
+from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 
@@ -203,8 +203,7 @@ def published(name: str, **fields: Any) -> Files:
         name: The name.
         fields: Fields of the files that are not in ``published.yaml``, or replace those there.
     """
-    path = Path(__file__).with_name("published.yaml")
-    facts = from_yaml(path.read_text(encoding="utf-8"))[name]
+    facts = read_yaml(Path(__file__).with_name("published.yaml"))[name]
     remotes = [Remote(**remote) for remote in facts["remotes"]]
     return Files(**{**facts, "remotes": remotes, **fields})
 

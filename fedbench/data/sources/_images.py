@@ -37,7 +37,8 @@ def labelled_files(
     files: list[Path] = []
     counts = []
     for folder in folders:
-        images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings)
+        files_below = folder.rglob("*")
+        images = sorted(path for path in files_below if path.suffix.lower() in endings)
         if not images:
             raise RequestError(f"{folder} contains no {' or '.join(endings)} image")
         files += images

@@ -10,24 +10,7 @@ from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import published
 from fedbench.data.sources._images import decode, labelled_files
 
-_PARTS = ("train", "valid", "test")
-_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
-_LAYOUTS = [
-    [f"{folder}/{part}/{name}" for part in _PARTS for name in _CLASSES]
-    for folder in ("cinic-10", "cinic-10/cinic-10")
-]
-FILES = (published("cinic10", layouts=_LAYOUTS),)
+FILES = (published("cinic10"),)
 
 
 def load(
@@ -54,12 +37,12 @@ def _read(folders: list[Path], valid: str) -> Examples:
     if valid == "out":
         folders = [folder for folder in folders if folder.parent.name != "valid"]
     files, index = labelled_files(folders, ".png")
-    labels = np.array([_CLASSES.index(folder.name) for folder in folders])
+    classes, labels = np.unique([folder.name for folder in folders], return_inverse=True)
     tested = np.array([folder.parent.name == "test" for folder in folders])
     return Examples(
         x=decode(files, 3, (32, 32)),
         y=labels[index],
-        classes=len(_CLASSES),
+        classes=len(classes),
         held_out=tested[index],
         # of the training images, from the authors' README
         mean=(0.47889522, 0.47227842, 0.43047404),

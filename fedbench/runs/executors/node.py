@@ -58,7 +58,10 @@ class Shared:
     def of(cls, batch: RunBatch, cores: int) -> Shared:
         """Return the facts of this process."""
         prefixes = ("FEDBENCH_", "OMP_", "MKL_")
-        environment = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
+        environment = {}
+        for name, value in os.environ.items():
+            if name.startswith(prefixes):
+                environment[name] = value
         return cls(
             config_dir=batch.config_dir,
             debug=batch.debug,
