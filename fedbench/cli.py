@@ -25,10 +25,10 @@ from fedbench.runs.process import (
     LOCAL_RANK,
     RANK,
     WORLD_SIZE,
-    answered_by,
     end_at_once,
     exit_status,
     interruption,
+    on_signal,
     raise_interrupted,
 )
 from fedbench.runs.run import DamagedRun
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     typed = list(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in typed
     try:
-        with _quiet() if RANK else nullcontext(), answered_by(raise_interrupted):
+        with _quiet() if RANK else nullcontext(), on_signal(raise_interrupted):
             status = _execute([text for text in typed if text != "debug=true"], debug)
             sys.stdout.flush()
             return status
@@ -94,7 +94,7 @@ def _execute_command(command: str, values: dict[str, Any]) -> int:
     """Call the function of a command with its arguments, and return the exit status."""
     if "config_dir" in values:
         values["config_dir"] = existing_directory("config_dir", values["config_dir"])
-    with answered_by(end_at_once):
+    with on_signal(end_at_once):
         execute = import_module(f"fedbench.commands.{_MODULES.get(command, command)}").execute
     trains = command == "run"
     if "executor" in signature(execute).parameters:

@@ -45,13 +45,13 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
     observed = np.array([flips.observed(test) for test in tests])
     order = np.argsort(observed, kind="stable")
     lowest = np.full(flips.number, np.inf)
-    adjusted = np.empty(len(tests))
+    p_values = np.empty(len(tests))
     for i in reversed(order):
         lowest = np.minimum(lowest, flips.ranks(tests[i]))
         as_extreme = lowest <= observed[i] + ROUNDING
-        adjusted[i] = np.mean(as_extreme)
-    adjusted[order] = np.maximum.accumulate(adjusted[order])
-    return [float(p) for p in adjusted]
+        p_values[i] = np.mean(as_extreme)
+    p_values[order] = np.maximum.accumulate(p_values[order])
+    return [float(p) for p in p_values]
 
 
 class _Flips:

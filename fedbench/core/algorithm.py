@@ -469,8 +469,9 @@ class Stage(NamedTuple):
         sampler: Draws the cohorts; None is the sampler of the run.
         eligible: Maps the state of the server to the clients [N] that may be drawn; all with
             training examples if it is None or selects none of these.
-        after: Called after every round; it may change states and labels.
-        keep: Entries of the server's state that pass to this stage from the one before.
+        after: Called after every round in which a result arrived; it may change states and labels.
+        keep: Entries of the states of server and clients that pass to this stage from the one
+            before. The method does not see those of the server.
     """
 
     algorithm: Algorithm

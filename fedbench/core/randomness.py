@@ -108,7 +108,7 @@ def _shift(x: Any, bits: int) -> Any:
 
 
 def fold_in(base: int, *coordinates: Integers) -> Integers:
-    """Return 63-bit keys of ``base`` chained with int64 arrays or tensors of one shape.
+    """Return 63-bit keys of ``base`` chained with int64 arrays or tensors, whose shapes broadcast.
 
     The keys are uniform, non-negative int64.
     """

@@ -21,7 +21,7 @@ from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import checked_options, function_of
 from fedbench.core.errors import RequestError
-from fedbench.runs.process import answered_by, end_at_once
+from fedbench.runs.process import end_at_once, on_signal
 from fedbench.runs.run import (
     CHECKPOINT,
     CLIENT_STATES,
@@ -83,13 +83,14 @@ def check_method(config: RunConfig) -> None:
     Raises:
         RequestError: If an option is wrong.
     """
-    with answered_by(end_at_once):  # imports torch, which takes seconds
+    with on_signal(end_at_once):  # imports torch, which takes seconds
         checked_options(config.algo, "algo", METHOD_ARGUMENTS)
 
 
 def is_cached(config: RunConfig) -> bool:
     """Return whether a configuration is answered from disk."""
     path = config.path
+    # a process that was killed after DONE may have left the checkpoint, to be kept or removed
     return is_done(path) and not config.force and not (path / CHECKPOINT).exists()
 
 
@@ -107,13 +108,14 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
         RequestError: If the request cannot be carried out; nothing is left on disk.
         DamagedRun: If the run is done but its files cannot be read.
         NotWritten: If its files cannot be written later, such as on a full disk.
+        Interrupted: If a signal ended the training after a round; the run can be resumed.
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     if is_cached(config):
         return _from_disk(config)
 
     check_method(config)  # before data are read, which takes longer
-    with answered_by(end_at_once):
+    with on_signal(end_at_once):
         from fedbench.runs.build import build
         from fedbench.runs.recorder import open_recorder
         from fedbench.runs.training import train
@@ -189,7 +191,7 @@ def _from_disk(config: RunConfig) -> Outcome:
 
 def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
     """Begin a run with the state that the longest shorter run of its setting and seed has kept."""
-    if config.force or recorder.folder.exists():  # from the start, or the run has begun
+    if config.force or recorder.checkpoint.exists():  # from the start, or the run has begun
         return
     runs = _shorter_runs(config)
     shorter = max(runs, key=lambda run: int(run.config["rounds"]), default=None)

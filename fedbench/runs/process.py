@@ -71,7 +71,7 @@ def available_cores() -> int:
 
 
 @contextmanager
-def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def on_signal(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Let a function handle signals inside this block.
 
     It takes the place of default handlers and of those of this module. Handlers of the program that
@@ -125,7 +125,7 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
             flush=True,
         )
 
-    with answered_by(note):
+    with on_signal(note):
         yield lambda: noted
 
 

@@ -69,9 +69,9 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.folder = path / CHECKPOINT
+        self.checkpoint = path / CHECKPOINT
         self.rounds = path / "rounds.jsonl"
-        self.states = self.folder / CLIENT_STATES
+        self.states = self.checkpoint / CLIENT_STATES
         # checksums of the per-client tables of the last checkpoint
         self._tables: dict[str, Any] = {}
         self._length = 0  # bytes of rounds.jsonl
@@ -126,7 +126,7 @@ class Recorder:
                 (self.path / name).unlink(missing_ok=True)
             for document in self.path.glob("*.json"):
                 document.unlink()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
             shutil.rmtree(self.path / STATE, ignore_errors=True)
         self._tables = {}
         self._length = 0
@@ -160,10 +160,12 @@ class Recorder:
         columns: Mapping[str, Any],
     ) -> None:
         """Keep the per-client table of a round with the checkpoint until the run is done."""
-        with self._writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
+        with self._writing(self.checkpoint):
+            self.checkpoint.mkdir(exist_ok=True)
         table = pd.DataFrame({"round": round, **columns})
-        replace_file(self.folder / f"clients_{round:09d}.parquet", table.to_parquet(index=False))
+        replace_file(
+            self.checkpoint / f"clients_{round:09d}.parquet", table.to_parquet(index=False)
+        )
 
     def save(
         self,
@@ -176,12 +178,12 @@ class Recorder:
             tensors: The tensors that resuming the run needs.
             progress: The numbers that it needs, among them ``round``.
         """
-        state = self.folder / f"round_{progress['round']:09d}.safetensors"
-        with self._writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
+        state = self.checkpoint / f"round_{progress['round']:09d}.safetensors"
+        with self._writing(self.checkpoint):
+            self.checkpoint.mkdir(exist_ok=True)
             save_tensors(tensors, state)
             to_disk(self.rounds)
-            tables = self.folder.glob("clients_*")
+            tables = self.checkpoint.glob("clients_*")
             self._tables |= _on_disk(table for table in tables if table.name not in self._tables)
             manifest = {
                 "progress": progress,
@@ -189,9 +191,9 @@ class Recorder:
                 "state": state.name,
                 "sealed": self._tables | _on_disk([state]),
             }
-            replace_file(self.folder / MANIFEST, with_checksum(manifest), lasting=True)
-            to_disk(self.folder)
-            for old in self.folder.glob("round_*"):
+            replace_file(self.checkpoint / MANIFEST, with_checksum(manifest), lasting=True)
+            to_disk(self.checkpoint)
+            for old in self.checkpoint.glob("round_*"):
                 if old != state:
                     old.unlink()
 
@@ -204,17 +206,17 @@ class Recorder:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written,
                 is missing or has changed.
         """
-        if not (self.folder / MANIFEST).exists():
+        if not (self.checkpoint / MANIFEST).exists():
             return None
         try:
-            manifest = checked_checkpoint(self.folder)
+            manifest = checked_checkpoint(self.checkpoint)
             length, digest = manifest["rounds"]
             rounds = self.rounds.read_bytes()[:length]
             if hashlib.sha256(rounds).hexdigest() != digest:
                 raise ValueError(
                     "rounds.jsonl has changed since it was written: its checksum differs"
                 )
-            tensors = load_file(self.folder / manifest["state"])
+            tensors = load_file(self.checkpoint / manifest["state"])
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
         self._cut_back(length, manifest["sealed"])
@@ -228,8 +230,8 @@ class Recorder:
         for name, checksum in sealed.items():
             if name.startswith("clients_"):
                 self._tables[name] = checksum
-        with writing(self.folder):
-            for table in self.folder.glob("clients_*"):
+        with writing(self.checkpoint):
+            for table in self.checkpoint.glob("clients_*"):
                 if table.name not in self._tables:
                     table.unlink()
 
@@ -246,9 +248,9 @@ class Recorder:
         """
         manifest = checked_checkpoint(other / STATE)
         shutil.copyfile(other / "rounds.jsonl", self.rounds)
-        shutil.copytree(other / STATE, self.folder)
+        shutil.copytree(other / STATE, self.checkpoint)
         manifest["progress"] |= facts
-        replace_file(self.folder / MANIFEST, with_checksum(manifest))
+        replace_file(self.checkpoint / MANIFEST, with_checksum(manifest))
         return int(manifest["progress"]["round"])
 
     def finish(
@@ -268,7 +270,7 @@ class Recorder:
         for name, tensors in models.items():
             with replacing(self.path / f"{name}.safetensors") as part:
                 save_tensors(tensors, part)
-        if tables := sorted(self.folder.glob("clients_*")):
+        if tables := sorted(self.checkpoint.glob("clients_*")):
             table = pd.concat([pd.read_parquet(table) for table in tables])
             replace_file(self.path / "clients.parquet", table.to_parquet(index=False))
         for name, document in documents.items():

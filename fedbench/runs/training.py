@@ -396,7 +396,7 @@ class TrainingSession:
             "peak_memory_bytes": peak_memory_bytes(prepared.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
             "engine": engine,
-            "remarks": prepared.scenario.lasting(algorithm).remarks(snapshot.server),
+            "remarks": prepared.scenario.with_states(algorithm).remarks(snapshot.server),
         }
 
     def _deployed(
@@ -488,7 +488,7 @@ class TrainingSession:
         prepared.engine.resume(Limits(**progress["limits"]), progress["cohort_size"])
 
         server = {name: v.to(device) for name, v in _section(tensors, "server/").items()}
-        algorithm = prepared.scenario.lasting(prepared.stages[progress["stage"]].algorithm)
+        algorithm = prepared.scenario.with_states(prepared.stages[progress["stage"]].algorithm)
         initial = algorithm.client_init(server["w"])
         packed = _section(tensors, "clients/")
         states = self.allocator.unpacked(packed, initial, prepared.data.num_clients)

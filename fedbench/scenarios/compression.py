@@ -192,7 +192,7 @@ class Codec:
             received[name] = decoded
             if self.memory == "ef":
                 states[_HELD + name] = x - decoded
-            elif held is not None:
+            elif held is not None:  # ef21
                 received[name] = states[_HELD + name] = held + decoded
             if factors is not None:
                 states[_FACTORS + name] = factors
@@ -214,6 +214,7 @@ class Codec:
             factors: The factors before; zeros at first, None if they are not kept.
         """
         count = x.shape[1]
+        # a memory needs a message that is nearer to x than 0 is, which an unbiased one need not be
         unbiased = self.memory == "none"
         match self.kind:
             case "top_k":
@@ -322,7 +323,7 @@ def _compressed(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        if _ERROR in uploads:  # an upload has arrived
+        if _ERROR in uploads:  # without results, the noise of ``privacy`` is the only step
             uploads = uploads | {_ERROR: uploads[_ERROR].mean()}
         return averaging.step(server, uploads, cohort)
 
@@ -336,9 +337,11 @@ def _compressed(
 
 
 def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
-    """Return the round whose clients work from the reference after its message.
+    """Return the round with a compressed broadcast.
 
-    An empty round has no message.
+    Server and clients have a reference, which every message moves towards the model; clients train
+    from it. A round without results sends no new message. A client that has missed messages
+    receives them all, or the whole vector if that is smaller.
     """
     message = plan.algorithm.broadcast(plan.server)
     kept = dict(plan.kept)

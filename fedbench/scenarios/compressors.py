@@ -102,6 +102,7 @@ def qsgd(
 
     if unbiased:
         return decoded.to(x.dtype)
+    # bounds of the variance relative to |x|^2 (Lemma 3.1); by 1 + omega, rounding is a contraction
     omega = bucket / (4 * levels**2)
     if norm == "l2":
         omega = min(bucket / levels**2, sqrt(bucket) / levels)

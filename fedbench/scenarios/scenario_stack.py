@@ -65,7 +65,7 @@ class ScenarioStack(Scenario):
             facts |= layer.facts
         return facts
 
-    def lasting(self, algo: Algorithm) -> Algorithm:
+    def with_states(self, algo: Algorithm) -> Algorithm:
         """Return the method with the states that the scenarios keep of server and clients."""
         none = np.arange(0)
         plan = RoundPlan(
@@ -153,15 +153,15 @@ def build_scenarios(
     return stack
 
 
-def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
+def _apart(algo: Algorithm, main: bool = True) -> Algorithm:
     """Return the method, which neither sees nor loses the states of scenarios.
 
-    Of what scenarios have added to the uploads, numbers and what is in the server's state get
-    there.
+    Scenarios add entries to the uploads; numbers, and entries that the server's state has already,
+    are copied to it. ``client_init``, ``deploy``, ``instruct`` and ``remarks`` see all states.
 
     Args:
         algo: The method, or its second local phase or first exchange.
-        first: Whether the states of clients that leave it have those of scenarios, too.
+        main: Whether it is the main local phase, which passes on the scenarios' states of clients.
     """
     update = algo.averaging
 
@@ -172,7 +172,7 @@ def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
         info: ClientInfo,
     ) -> tuple[State, State]:
         uploads, states = algo.finish(msg, shown(client), local, info)
-        return uploads, hidden(client) | states if first else states
+        return uploads, hidden(client) | states if main else states
 
     def step(
         server: State,
@@ -189,6 +189,6 @@ def _apart(algo: Algorithm, first: bool = True) -> Algorithm:
         finish=finish,
         broadcast=lambda server: algo.broadcast(shown(server)),
         update=replace(update, step=step),
-        personal=algo.personal and _apart(algo.personal, first=False),
-        setup=algo.setup and _apart(algo.setup, first=False),
+        personal=algo.personal and _apart(algo.personal, main=False),
+        setup=algo.setup and _apart(algo.setup, main=False),
     )

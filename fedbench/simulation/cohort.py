@@ -22,8 +22,8 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel
 from fedbench.simulation.engine import Limits
 from fedbench.simulation.local_work import (
+    BatchLayout,
     LocalWork,
-    Plan,
     balanced,
     chunks,
     start_local,
@@ -358,9 +358,9 @@ class Part:
             self.rows = slice(first, first + len(positions))
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _layout(self) -> BatchLayout:
         cohort = self.cohort
-        return Plan(self.ids, self.tau, cohort.data, cohort.work)
+        return BatchLayout(self.ids, self.tau, cohort.data, cohort.work)
 
     @cached_property
     def _examples(self) -> ExamplePlan:
@@ -389,7 +389,7 @@ class Part:
         info = info.columns()
         local = start_local(algo, msg, clients, info)
         if self.kernel is None:
-            batches = self._plan.batches(cohort.seed, round, cohort.purpose)
+            batches = self._layout.batches(cohort.seed, round, cohort.purpose)
             local = train_chunk(algo, cohort.engine.oracle, msg, local, info, batches)
         else:
             order = key(cohort.seed, cohort.purpose, round)

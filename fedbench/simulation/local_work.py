@@ -174,7 +174,7 @@ def ragged_arange(counts: np.ndarray) -> np.ndarray:
     return numbers
 
 
-class Plan:
+class BatchLayout:
     """The places of the examples of a chunk in its batches.
 
     They do not depend on the order of the examples, so that a plan is computed once for each set of

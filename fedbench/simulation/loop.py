@@ -86,11 +86,11 @@ def run_round(
     if algo.trials is not None:
         uploads, info = participants.run_trials(algo.trials, uploads, info)
 
-    # where uploads are averaged, they are averages by now
+    # ``train`` has formed the sums: the step is handed them, or the uploads if there are none
     server = algo.averaging.step(server, uploads, info)
     snapshot = end_round(participants, stage, server)
     if stage.after is not None:
-        snapshot = change_labels(simulation, stage.after, t, snapshot)
+        snapshot = after_round(simulation, stage.after, t, snapshot)
     return snapshot
 
 
@@ -203,7 +203,7 @@ def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snap
     """
     stage = simulation.stages[number]
     scenario = simulation.scenario
-    algo = scenario.lasting(stage.algorithm)
+    algo = scenario.with_states(stage.algorithm)
     w = snapshot.server["w"]
     count = snapshot.data.num_clients
 
@@ -224,7 +224,7 @@ def set_up(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> Snapshot
 
     Every client that has examples takes one step.
     """
-    setup = simulation.scenario.lasting(stage.algorithm).setup
+    setup = simulation.scenario.with_states(stage.algorithm).setup
     if setup is None:
         return snapshot
     ids = np.flatnonzero(snapshot.data.train.counts)
@@ -256,6 +256,7 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     ids = sampler(round, able, seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
 
+    # what a later stage keeps is hidden from the method, and added again by ``end_round``
     server = snapshot.server
     plan = RoundPlan(
         algorithm=stage.algorithm,
@@ -309,7 +310,7 @@ class Participants:
 
     def idle(self) -> State:
         """Return the server's state after a round without results; its broadcast is sent."""
-        self._receive(self.algo.broadcast(self.server))
+        self._count_download(self.algo.broadcast(self.server))
         return self.plan.idle(self.server)
 
     def info(self, w: Tensor) -> ClientInfo:
@@ -321,7 +322,8 @@ class Participants:
         cohort = self.cohort
         measurements = self.simulation.measurements
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        numbers = {k: v for k, v in probe.items() if v.dim() == 1}  # gradients are uploads
+        # a gradient is counted where the method uploads it
+        numbers = {k: v for k, v in probe.items() if v.dim() == 1}
         self.bytes_up += nbytes(numbers)
         if "loss_init" in algo.needs:
             ids = to_device(cohort.ids, w.device)
@@ -354,8 +356,8 @@ class Participants:
         clients = self.before.clients
         observers = [o for o in self.simulation.observers if o.wants(round + 1)]
 
-        weights = None
-        if not observers and algo.deliver is None:  # which need all uploads
+        weights = None  # observers and ``deliver`` need the uploads one by one
+        if not observers and algo.deliver is None:
             weightings = algo.averaging.weights
             weights = {k: weighting(server, info) for k, weighting in weightings.items()}
         trained = self.cohort.train(
@@ -369,7 +371,7 @@ class Participants:
         )
         uploads = trained.uploads
         self.bytes_up += trained.bytes_up + nbytes(trained.after)
-        self._receive(message)
+        self._count_download(message)
 
         if not trained.in_place:
             states = trained.client_states | self._second_phase(message)
@@ -386,7 +388,7 @@ class Participants:
             uploads = algo.averaging.summed(server, uploads, info)
         return uploads, info
 
-    def _receive(self, message: State) -> None:
+    def _count_download(self, message: State) -> None:
         self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
 
     def _second_phase(self, message: State) -> State:
@@ -454,7 +456,7 @@ def end_round(participants: Participants, stage: Stage, server: State) -> Snapsh
     )
 
 
-def change_labels(
+def after_round(
     simulation: Simulation,
     after: After,
     t: int,

@@ -119,7 +119,7 @@ class Scenario:
         """Facts for ``meta.json``, known before the run starts."""
         return {}
 
-    def lasting(self, algo: Algorithm) -> Algorithm:
+    def with_states(self, algo: Algorithm) -> Algorithm:
         """Return the method with the states that the scenario keeps of server and clients."""
         return algo
 

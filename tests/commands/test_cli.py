@@ -293,8 +293,8 @@ def test_ctrl_c_while_starting_ends_the_process(handler, result):
     code = f"""
 import os, signal, time
 signal.signal(signal.SIGINT, signal.{handler})
-from fedbench.runs.process import answered_by, end_at_once
-with answered_by(end_at_once):
+from fedbench.runs.process import on_signal, end_at_once
+with on_signal(end_at_once):
     try:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)

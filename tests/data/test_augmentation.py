@@ -12,7 +12,7 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.optim import SGD
 from fedbench.data.augmentation import Augmentation
 from fedbench.models.cnn import ConvNet
-from fedbench.simulation.local_work import LocalWork, Plan
+from fedbench.simulation.local_work import BatchLayout, LocalWork
 
 IMAGE = torch.arange(1.0, 13.0).view(1, 1, 3, 4)
 
@@ -58,7 +58,7 @@ def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
         (2, 2),
         augment=Augmentation(crop=1, flip=True),
     )
-    plan = Plan(
+    plan = BatchLayout(
         np.arange(1),
         np.array([2]),
         data,

@@ -8,9 +8,9 @@ from command_line import FAST, meta_of, model_of
 
 from fedbench.runs.process import (
     Interrupted,
-    answered_by,
     between_rounds,
     exit_status,
+    on_signal,
     raise_interrupted,
 )
 from fedbench.runs.recorder import Recorder
@@ -139,7 +139,7 @@ def test_a_handler_of_the_calling_program_is_left_alone(handler):
 
 
 def test_outside_of_rounds_a_signal_is_an_exception():
-    with answered_by(raise_interrupted), pytest.raises(Interrupted, match="SIGTERM") as caught:
+    with on_signal(raise_interrupted), pytest.raises(Interrupted, match="SIGTERM") as caught:
         os.kill(os.getpid(), signal.SIGTERM)
     assert exit_status(caught.value) == 143
     assert exit_status(KeyboardInterrupt()) == 130

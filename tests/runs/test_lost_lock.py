@@ -95,7 +95,7 @@ def test_two_recorders_of_a_run_are_not_open_at_once(tmp_path):
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     recorder = Recorder(tmp_path)
-    recorder.folder.mkdir()
+    recorder.checkpoint.mkdir()
     for name in ("model.safetensors.part", ".tmpAbCdEf", "checkpoint/.tmpAbCdEf", ".lock"):
         (tmp_path / name).touch()
     recorder.lock()

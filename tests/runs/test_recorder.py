@@ -52,7 +52,7 @@ def finish(recorder, meta=META):
         "personal": {"w": w.T},
     }
     recorder.finish(models, {}, dict(meta))
-    shutil.rmtree(recorder.folder)
+    shutil.rmtree(recorder.checkpoint)
 
 
 def parts(folder):
@@ -72,7 +72,7 @@ def test_a_checkpoint_is_read_as_it_was_written_and_the_files_are_cut_back(tmp_p
     assert torch.equal(tensors["w"], torch.arange(3.0))
     assert progress == {"round": 0}
     assert json.loads(recorder.rounds.read_text())["round"] == 0
-    assert [p.name for p in parts(recorder.folder)] == CHECKPOINT
+    assert [p.name for p in parts(recorder.checkpoint)] == CHECKPOINT
 
 
 def flip(content):
@@ -123,7 +123,7 @@ def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path, mo
         {"w": torch.zeros(3)},
         {"round": 1},
     )
-    names = [p.name for p in parts(recorder.folder)]
+    names = [p.name for p in parts(recorder.checkpoint)]
     assert names == [*CHECKPOINT[:2], "round_000000001.safetensors"]
 
 

@@ -8,7 +8,7 @@ from tools import UNEQUAL, federation
 
 from fedbench.core.randomness import Purpose
 from fedbench.simulation import local_work
-from fedbench.simulation.local_work import LocalWork, Plan, chunks
+from fedbench.simulation.local_work import BatchLayout, LocalWork, chunks
 
 TWO_EPOCHS = LocalWork(0.1, 10, (2, 2))
 
@@ -22,7 +22,7 @@ def plan_for(data, work, ids=None, seed=0, round=0):
         round,
     )
     order = np.lexsort((ids, -tau))
-    return Plan(ids[order], tau[order], data, work)
+    return BatchLayout(ids[order], tau[order], data, work)
 
 
 def steps_of(data, work, ids=None, seed=0, round=0):
@@ -216,7 +216,7 @@ def test_one_client_with_most_data_pads_nobody():
     )
     places = [
         np.prod(
-            Plan(
+            BatchLayout(
                 part,
                 one[part],
                 data,

@@ -69,7 +69,7 @@ class Verdict:
         The outcome is ``hold`` or ``fail``.
 
         A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one
-        sign, whatever the others are (``least_blocks``). Its word does not matter.
+        sign, whatever the others are (``least_blocks``). It does not matter which word has been decided.
         """
         if self.word not in DECIDED or not self.comparisons:
             return None
@@ -144,7 +144,7 @@ def _word(judged: Sequence[Comparison]) -> str:
     if any(c.untuned for c in judged):
         return "undecided"
     # where all must be shown, none needs an adjustment
-    if all((c.greater or 0.0) <= ALPHA for c in judged):
+    if all(c.greater is not None and c.greater <= ALPHA for c in judged):
         return "holds"
     if "refuted" not in states:
         return "undecided"

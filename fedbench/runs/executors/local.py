@@ -25,7 +25,7 @@ import psutil
 from fedbench.config.schema import RunConfig
 from fedbench.runs.cached_run import is_cached
 from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
-from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
+from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, hidden, run_progress
 
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
@@ -233,7 +233,7 @@ def _run(
     """Carry out one run and return its result."""
     _idle.clear()
     try:
-        with answered_by(raise_interrupted), hidden():
+        with on_signal(raise_interrupted), hidden():
             return execute_run(config, config_dir, debug, cores)
     except KeyboardInterrupt:
         return RunResult(config.overrides, "interrupted", config.path)

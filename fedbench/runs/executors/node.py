@@ -22,7 +22,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import replace_file, to_disk
 from fedbench.core.errors import RequestError
 from fedbench.runs.executors.base import RunBatch, RunResult, execute_run
-from fedbench.runs.process import answered_by, raise_interrupted
+from fedbench.runs.process import on_signal, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST
 
@@ -180,7 +180,7 @@ def run_on_node(
         write_files(files, config.path)
         reporter = Reporter(config.path, send, put)
         try:
-            with answered_by(raise_interrupted), hidden(reporter.report):
+            with on_signal(raise_interrupted), hidden(reporter.report):
                 result = execute_run(
                     config,
                     shared.config_dir,

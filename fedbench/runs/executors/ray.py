@@ -35,7 +35,7 @@ from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter, is_cached
 from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
 from fedbench.runs.executors.node import Files, Shared, read_files, run_on_node, write_files
-from fedbench.runs.process import Interrupted, answered_by, available_cores, raise_interrupted
+from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress
 from fedbench.runs.run import read_run
 
@@ -108,7 +108,7 @@ class RayExecutor(Executor):
             if host:
                 # Ray tries for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
-            with answered_by(raise_interrupted):  # which removes Ray's handler of SIGTERM again
+            with on_signal(raise_interrupted):  # which removes Ray's handler of SIGTERM again
                 ray.init(
                     address,
                     num_cpus=cores,
@@ -291,7 +291,7 @@ class _Driver:
             raise Interrupted(number)
 
         try:
-            with self._display.bars, answered_by(end):
+            with self._display.bars, on_signal(end):
                 while self._waiting or self._running:
                     self._start_runs()
                     self._wait()
