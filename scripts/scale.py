@@ -375,7 +375,7 @@ def population_cost(overrides: Sequence[str]) -> Cost:
         lap()
         session._save(session.last)
         checkpoint = lap()
-        files = session.recorder.folder.rglob("*.safetensors")
+        files = session.recorder.checkpoint.rglob("*.safetensors")
         checkpoint_bytes = sum(file.stat().st_size for file in files)
         session.finish({})
     return {
