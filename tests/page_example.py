@@ -19,9 +19,13 @@ from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.text_table import Cell, table_of
 from fedbench.runs.results import Results
 
-HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
+HOSTILE = (
+    "</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    """"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
+)
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 300" width="560" height="300">
-<rect width="560" height="300" fill="#fff"/><path d="M50 240C140 90 220 90 540 60" stroke="#1d5a9e" fill="none"/>
+<rect width="560" height="300" fill="#fff"/>
+<path d="M50 240C140 90 220 90 540 60" stroke="#1d5a9e" fill="none"/>
 <text x="480" y="52">AdaFedAdam</text></svg>
 """
 
@@ -68,10 +72,15 @@ def hostile_content(text=HOSTILE):
     rows = tuple(row for row in source.rows if row.setup == setup.id)
     table = replace(source, caption=put(), setups=(setup.id,), rows=rows)
     paper = replace(
-        given, paper=replace(given.paper, name=put(), title=put()), claims={claim.id: claim}, gaps={gap.id: gap},
+        given,
+        paper=replace(given.paper, name=put(), title=put()),
+        claims={claim.id: claim},
+        gaps={gap.id: gap},
         contradictions={"x01": Contradiction(put(), put(), put())},
-        setups=setups, methods=methods, tables={"table2": table},
-    )  # fmt: skip
+        setups=setups,
+        methods=methods,
+        tables={"table2": table},
+    )
     figure = DrawnFigure(
         put(),
         put(),

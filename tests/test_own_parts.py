@@ -82,9 +82,14 @@ def test_all_of_them_in_one_run(fed, tmp_path):
     path = run_dir(tmp_path, out)
     shapes = {k: tuple(v.shape) for k, v in load_file(path / "model.safetensors").items()}
     assert shapes == {
-        "inner.weight": (16, 2), "inner.bias": (16,), "norm.weight": (16,), "norm.bias": (16,), "scale": (16,),
-        "outer.weight": (8, 16), "outer.bias": (8,),
-    }  # fmt: skip
+        "inner.weight": (16, 2),
+        "inner.bias": (16,),
+        "norm.weight": (16,),
+        "norm.bias": (16,),
+        "scale": (16,),
+        "outer.weight": (8, 16),
+        "outer.bias": (8,),
+    }
     meta = json.loads((path / "meta.json").read_text())
     assert set(meta["code"]) == {"dynreg.py", "mixer.py", "wheel.py", "inequality.py"}
     last = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])
@@ -215,7 +220,8 @@ LINEAR = "defaults:\n  - /model@_global_.model: linear\n"
 FILES = {
     "wrong.py": WRONG,
     "data/src.yaml": f"{LINEAR}clients: null\nsource: {{_target_: wrong.source, wrong: ''}}\n",
-    "data/plain.yaml": f"{LINEAR}  - partition: rule\nclients: 4\nsource: {{_target_: wrong.plain}}\n",
+    "data/plain.yaml": f"{LINEAR}  - partition: rule\nclients: 4\n"
+    "source: {_target_: wrong.plain}\n",
     "data/partition/rule.yaml": "_target_: wrong.partition\nwrong: ''\n",
     "data/partition/given.yaml": "_target_: wrong.given\n",
 }

@@ -127,7 +127,9 @@ def test_a_metric_without_a_better_direction_has_higher_and_lower_values(write, 
 
 
 def test_runs_are_paired_by_seed(write, report):
-    """Seeds 1, 2 and 3 are common, and what they do to both methods drops out: 5 points, without any width."""
+    """Seeds 1, 2 and 3 are common, and what they do to both methods drops out: 5 points, without
+    any width.
+    """
     write("base", {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.3})
     write("new", {4: 0.05, 3: 0.35, 2: 0.55, 1: 0.15})
     text = report(baseline="base")
@@ -146,7 +148,9 @@ def test_runs_are_paired_by_seed(write, report):
     ],
 )
 def test_all_pairs_are_adjusted_together(write, report, alpha, verdicts):
-    """2 / 64 twice, and 1 for the two that are equal; adjusted 3/32, 3/32 (not 2/32, below the one before) and 1."""
+    """2 / 64 twice, and 1 for the two that are equal; adjusted 3/32, 3/32 (not 2/32, below the one
+    before) and 1.
+    """
     write("a", BASE)
     write("b", BASE)
     write("c", NEW)
@@ -216,7 +220,9 @@ def test_what_is_not_done_is_counted_and_left_out(write, report):
 def test_a_run_that_diverged_is_worse_by_the_widest_difference(
     write, report, metric, unit, difference
 ):
-    """Differences of a and b in percent or as they are: 1, 3; b diverged with seed 2 (3 more), both with seed 3."""
+    """Differences of a and b in percent or as they are: 1, 3; b diverged with seed 2 (3 more), both
+    with seed 3.
+    """
     write("a", [5 * unit, 7 * unit, 6 * unit], metric=metric)
     write("b", [4 * unit, 4 * unit], metric=metric)
     write("a", {3: 0.0}, metric=metric, status="diverged")
@@ -344,7 +350,7 @@ def test_runs_without_the_key_are_counted(write, report):
 
 @pytest.mark.parametrize("key", ["data.clients", "data.source.clients"])
 def test_a_key_that_the_source_repeats_is_one_key(write, report, key):
-    """data.source.clients: ${data.clients}, as the config tree has it, is resolved in config.yaml."""
+    """data.source.clients: ${data.clients}, as in the config tree, is resolved in config.yaml."""
     for clients in (10, 20):
         write("a", [0.1], {"data.clients": clients, "data.source.clients": clients})
     assert column(report(key)) == [f"{key}=10", f"{key}=20"]
@@ -425,7 +431,9 @@ def grid(write, *blocks, metric="accuracy_mean"):
     [("accuracy_mean", "0/0/2"), ("test_loss", "2/0/0")],
 )
 def test_wins_ties_and_losses_by_hand(write, report, metric, against_c):
-    """b loses to a in block 3 and wins in block 1; c is in two blocks only. Of losses the lower ones win."""
+    """b loses to a in block 3 and wins in block 1; c is in two blocks only. Of losses the lower
+    ones win.
+    """
     grid(write, 1, 2, 3, metric=metric)
     a, b, c = tables(report(metric=metric))[6]
     assert a == {"method": "a", "a": "–", "b": "1/1/1", "c": against_c}
@@ -526,7 +534,9 @@ def test_where_all_runs_diverged_nothing_is_compared(write, report):
 
 
 def test_ranks_put_a_method_of_which_a_run_diverged_last(write, report):
-    """In the first block the best one diverged once: it is 3rd there and 1st in the other, 2 on average."""
+    """In the first block the best one diverged once: it is 3rd there and 1st in the other, 2 on
+    average.
+    """
     for data in ("one", "two"):
         for algo, value in {"a": 0.9, "b": 0.5, "c": 0.4}.items():
             write(algo, [value, value], data=data)

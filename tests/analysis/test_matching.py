@@ -255,7 +255,9 @@ def test_rounds_that_a_method_always_sets_can_be_cut_too(write, find, changes, r
 
 
 def test_the_most_complete_group_wins(write, find):
-    """Finished ones before none, the paper's setting before any cut, then more rounds, then seeds, then the latest."""
+    """Finished ones before none, the paper's setting before any cut, then more rounds, then seeds,
+    then the latest.
+    """
 
     def best():
         runs = list(find().runs.values())

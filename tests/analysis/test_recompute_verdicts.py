@@ -15,14 +15,16 @@ import recompute_verdicts as script
 
 
 def test_p_values_by_hand():
-    """Of the eight sums of ±1 ± 2 ± 4, all odd numbers from -7 to 7, five are at least 1 + 2 - 4."""
+    """Of the eight sums of ±1 ± 2 ± 4, the odd numbers from -7 to 7, five are at least 1 + 2 - 4."""
     assert script.p_ahead({0: 1.0, 1: 2.0, 2: -4.0}) == 5 / 8
     # a difference of 0 counts for neither side
     assert script.p_ahead({0: 1.0, 1: 1.0, 2: 0.0}) == 2 / 8
 
 
 def test_the_step_down_by_hand():
-    """Two comparisons ahead in all of five seeds alike are one: 1 / 32 each; one behind everywhere is not ahead."""
+    """Two comparisons ahead in all of five seeds alike are one: 1 / 32 each; one behind everywhere
+    is not ahead.
+    """
     ahead = dict.fromkeys(range(5), 1.0)
     behind = dict.fromkeys(range(5), -2.0)
     assert script.adjusted([ahead, ahead]) == [1 / 32, 1 / 32]

@@ -1,4 +1,4 @@
-"""The keys that distinguish settings are those that differ between settings that can be compared."""
+"""The keys that distinguish settings are those that differ between comparable settings."""
 
 from pathlib import Path
 

@@ -77,7 +77,9 @@ def test_a_mean_without_a_scale_is_infinite():
 
 
 def test_interval_by_hand():
-    """With 2 degrees of freedom the quantile is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1."""
+    """With 2 degrees of freedom the quantile is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and
+    STD 1.
+    """
     quantile = (2 * 0.975 - 1) / math.sqrt(2 * 0.975 * 0.025)
     half = quantile / math.sqrt(3)
     by_hand = (2 - half, 2 + half)

@@ -1,4 +1,6 @@
-"""Sign-flip tests of several comparisons: p-values counted by hand, the level by enumeration, and invariances."""
+"""Sign-flip tests of several comparisons: p-values counted by hand, the level by enumeration, and
+invariances.
+"""
 
 import itertools
 
@@ -48,7 +50,9 @@ def test_comparisons_that_are_the_same_cost_nothing_and_opposite_ones_double():
 
 
 def test_each_further_pattern_of_signs_counts_once():
-    """(1, 1, 1) is as extreme with no sign turned, (1, 1, -1) with the third, (1, -1, 1) with the second."""
+    """(1, 1, 1) is as extreme with no sign turned, (1, 1, -1) with the third, (1, -1, 1) with the
+    second.
+    """
     found = adjusted(
         [
             leads(1, 1, 1),
@@ -66,10 +70,10 @@ def test_each_further_pattern_of_signs_counts_once():
 
 
 def test_step_down_by_hand():
-    """Two blocks: assignments ++, +-, -+, --. Sums of (2, 1): 3, 1, -1, -3, so ranks 1, 2, 3, 4; sums of (1, -3): -2,
-    4, -4, 2, ranks 3, 1, 4, 2. Observed: ranks 1 and 3. The first is as extreme under ++ and, by
-    the other, under +- if
-    |Σd| / √Σd² is as large: 4 / √10 < 3 / √5, so no. The second alone has ranks of at most 3 in 3 of 4.
+    """Two blocks: assignments ++, +-, -+, --. Sums of (2, 1): 3, 1, -1, -3, so ranks 1, 2, 3, 4;
+    sums of (1, -3): -2, 4, -4, 2, ranks 3, 1, 4, 2. Observed: ranks 1 and 3. The first is as
+    extreme under ++ and, by the other, under +- if |Σd| / √Σd² is as large: 4 / √10 < 3 / √5, so
+    no. The second alone has ranks of at most 3 in 3 of 4.
     """
     first = leads(2, 1)
     second = leads(1, -3)
@@ -82,7 +86,9 @@ def test_step_down_by_hand():
 
 
 def test_blocks_that_a_comparison_lacks_do_not_turn_it():
-    """The first has blocks 0 to 2, the second 1 to 3: of 16 assignments 2 are as extreme for either, 1 for both."""
+    """The first has blocks 0 to 2, the second 1 to 3: of 16 assignments 2 are as extreme for
+    either, 1 for both.
+    """
     one = by_block(dict.fromkeys((0, 1, 2), 1.0))
     two = by_block(dict.fromkeys((1, 2, 3), 1.0))
     assert adjusted([one]) == [1 / 8]
@@ -104,7 +110,9 @@ def p_of_parts(*parts, every, ahead=True):
 
 
 def test_several_parts_by_hand():
-    """All of them: the largest p. One is enough: the smallest, times their number. The other way round, the reverse."""
+    """All of them: the largest p. One is enough: the smallest, times their number. The other way
+    round, the reverse.
+    """
     strong = leads(1, 1, 1)
     weak = leads(1, 1, -1)
     assert own(weak) == 4 / 8
@@ -164,8 +172,8 @@ def test_parts_without_leads_or_runs():
     ],
 )
 def test_five_of_five_against_one_of_three(others, count):
-    """-1 in all five seeds is the most consistent lead there can be, √5. Two others of one sign are as extreme under
-    their own assignment only if they are as consistent: 1, 2 or 3 of 32.
+    """-1 in all five seeds is the most consistent lead there can be, √5. Two others of one sign are
+    as extreme under their own assignment only if they are as consistent: 1, 2 or 3 of 32.
     """
     against = leads(1, 1, 1, 1, 1)
     first, *_ = adjusted([against, *(leads(*values) for values in others)])
@@ -211,9 +219,9 @@ def signs(blocks):
 
 @pytest.mark.parametrize("alpha", [0.05, 0.25])
 def test_level_is_kept_exactly(alpha):
-    """Of differences that mean nothing every assignment is equally likely: among all 2^n of them, the share with any
-    significant comparison is at most alpha. With 5 blocks and three comparisons, of which two
-    depend on each other.
+    """Of differences that mean nothing every assignment is equally likely: among all 2^n of them,
+    the share with any significant comparison is at most alpha. With 5 blocks and three comparisons,
+    of which two depend on each other.
     """
     rng = np.random.default_rng(3)
     first = rng.normal(size=5)
@@ -228,7 +236,9 @@ def test_level_is_kept_exactly(alpha):
 
 @pytest.mark.parametrize("alpha", [0.05, 0.25])
 def test_level_is_kept_where_some_comparisons_are_ahead(alpha):
-    """The second comparison is ahead in every block: of all assignments of the first, the share that is significant."""
+    """The second comparison is ahead in every block: of all assignments of the first, the share
+    that is significant.
+    """
     rng = np.random.default_rng(5)
     sizes = rng.normal(size=6)
     ahead = leads(*(1 + rng.random(6)))

@@ -67,7 +67,8 @@ def test_the_card_of_a_choice_that_includes_another_one_has_the_keys_of_both(fed
 def test_the_card_of_a_method_of_your_own(fed, tmp_path):
     (tmp_path / "own" / "algo").mkdir(parents=True)
     (tmp_path / "own" / "mine.py").write_text(
-        "from fedbench import Algorithm\n\ndef mine(local, speed=3.0):\n    '''My method.'''\n    int(speed)\n"
+        "from fedbench import Algorithm\n\n"
+        "def mine(local, speed=3.0):\n    '''My method.'''\n    int(speed)\n"
         "    return Algorithm()\n"
     )
     (tmp_path / "own" / "algo" / "mine.yaml").write_text(

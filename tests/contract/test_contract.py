@@ -54,7 +54,9 @@ FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its d
 
 
 def fast_and_slow(fast, cases):
-    """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with make test-all."""
+    """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with
+    make test-all.
+    """
     return [
         pytest.param(
             *c,
@@ -66,7 +68,9 @@ def fast_and_slow(fast, cases):
 
 
 def at_defaults(others):
-    """A choice for ``fast_and_slow``: methods at their defaults, with some values of the other parameter."""
+    """A choice for ``fast_and_slow``: methods at their defaults, with some values of the other
+    parameter.
+    """
     return lambda case, other: case in FIRST and other in others
 
 
@@ -118,7 +122,9 @@ def run_of(case, solver=None, mode="stacked", drawn=False):
 
 
 def agrees_with_the_definition(case, rounds, work, rate, solver="sgd"):
-    """Compare the parameters after full-batch rounds with those of the loops in NumPy; a rate may be a function."""
+    """Compare the parameters after full-batch rounds with those of the loops in NumPy; a rate may
+    be a function.
+    """
     name, options = case
     if options.get("mixup", name == "fedcorr"):
         pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
@@ -167,7 +173,9 @@ DEFINITIONS = fast_and_slow(
 
 @pytest.mark.parametrize(("case", "solver"), DEFINITIONS)
 def test_equals_the_definition(case, solver):
-    """The parameters after six rounds are those of plain loops in NumPy, written from the definitions."""
+    """The parameters after six rounds are those of plain loops in NumPy, written from the
+    definitions.
+    """
     name, options = case
     if refuses(case, solver):
         message = rf"{name} cannot be combined with local .*; use local\."
@@ -196,7 +204,9 @@ MODES = fast_and_slow(
 @pytest.mark.parametrize("mode", ["stacked", "compiled"])
 @pytest.mark.parametrize(("case", "solver"), MODES)
 def test_the_modes_agree(case, solver, mode):
-    """Unequal clients, short batches, drawn epochs, a schedule, a part of the clients: modes change rounding only."""
+    """Unequal clients, short batches, drawn epochs, a schedule, a part of the clients: modes change
+    rounding only.
+    """
     a, b = (run_of(case, solver, m, drawn=True)[1][-1] for m in (mode, "loop"))
     assert close(
         a.server["w"],
@@ -289,7 +299,9 @@ RESUMED = fast_and_slow(at_defaults([1]), [(case, at) for at in (0, 1, 3) for ca
 
 @pytest.mark.parametrize(("case", "at"), RESUMED)
 def test_going_on_from_any_round_is_bit_identical(case, at):
-    """Drawn epochs, partial participation and a schedule included; the snapshot is all that resuming needs."""
+    """Drawn epochs, partial participation and a schedule included; the snapshot is all that
+    resuming needs.
+    """
     algo, whole = run_of(case, drawn=True)
     left = whole[at]._replace(clients={k: v.clone() for k, v in whole[at].clients.items()})
     how = {"rounds": ROUNDS, "participation": share(case), "work": DRAWN}
@@ -321,7 +333,7 @@ def test_absent_clients_keep_their_states(case):
 
 @cases
 def test_nothing_that_is_handed_over_is_changed(case):
-    """States, messages and uploads are values: a snapshot taken earlier still holds what it held."""
+    """States, messages and uploads are values: an earlier snapshot still holds what it held."""
     algo, seen = run_of(case)
     for t in (0, 1, 3):
         fresh = snapshots(algo, federation(), rounds=t)[-1].server
@@ -420,7 +432,9 @@ def test_the_modes_agree_for_other_models(case, model):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_has_a_config_a_card_and_a_docstring(name):
-    """The config names every argument and no other, with the function's own defaults; the card is in the docs."""
+    """The config names every argument and no other, with the function's own defaults; the card is
+    in the docs.
+    """
     config = yaml.safe_load((ROOT / "conf" / "algo" / f"{name}.yaml").read_text())
     assert config.pop("_target_").endswith(f".{name}")
     parameters = inspect.signature(factory(name)).parameters

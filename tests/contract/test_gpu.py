@@ -1,4 +1,6 @@
-"""The contract on a GPU: the numbers of a CPU, the same bits again, and less at once where memory runs out."""
+"""The contract on a GPU: the numbers of a CPU, the same bits again, and less at once where memory
+runs out.
+"""
 
 import json
 
@@ -77,7 +79,9 @@ def agree(ours, theirs, name):
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_method_has_the_numbers_of_a_cpu_and_the_same_bits_again(case, gpu):
-    """Twenty rounds with short batches, drawn epochs, a schedule and a part of the clients, in both modes."""
+    """Twenty rounds with short batches, drawn epochs, a schedule and a part of the clients, in both
+    modes.
+    """
     how = {"rounds": ROUNDS, "work": DRAWN, "participation": share(case)}
 
     def run(data, mode, **more):
@@ -136,7 +140,9 @@ def test_every_model_has_the_numbers_of_a_cpu_and_repeatable_kernels(name, gpu):
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
 @pytest.mark.parametrize("name", DEEP)
 def test_captured_steps_have_the_same_bits(name, mode, gpu):
-    """Of a step and of one with fewer clients, for each of the three ways to ask, before and after it is captured."""
+    """Of a step and of one with fewer clients, for each of the three ways to ask, before and after
+    it is captured.
+    """
     task, batch, w = batch_of(name)
     task = Task(task.model, gpu, torch.float32)
     moved = (
@@ -243,7 +249,9 @@ def test_states_of_clients_off_the_gpu_change_no_bit(place, fed, tmp_path):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("model", ["mlp", "cnn", "lstm"])
 def test_coarser_numbers_are_near(precision, model, gpu):
-    """The loss to 2 %, the gradient to 15 %: pooling and ReLU let other values pass, and 5 % is too little for bf16."""
+    """The loss to 2 %, the gradient to 15 %: pooling and ReLU let other values pass, and 5 % is too
+    little for bf16.
+    """
     name = {"mlp": "mlp", "cnn": "cnn, three channels", "lstm": "lstm"}[model]
     task, batch, w = batch_of(name)
     losses, grads = make_oracle(task, "loop").loss_and_grad(w, batch)
@@ -266,7 +274,9 @@ def test_coarser_numbers_are_near(precision, model, gpu):
 
 
 def test_a_run_goes_on_with_fewer_clients_at_once_when_memory_runs_out(gpu):
-    """All 60 clients side by side do not fit into the memory that is left; the model is that of a run with enough."""
+    """All 60 clients side by side do not fit into the memory that is left; the model is that of a
+    run with enough.
+    """
     sizes = [20] * 60
     data = federation(sizes, features=400).to(gpu, torch.float32)
     task = task_for(data, MLP, hidden=[2000])

@@ -1,4 +1,6 @@
-"""Learning-rate schedules under every method: the rate of the round. Modes and resumed runs are in test_contract."""
+"""Learning-rate schedules under every method: the rate of the round. Modes and resumed runs are in
+test_contract.
+"""
 
 import pytest
 import torch

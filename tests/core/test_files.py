@@ -1,4 +1,6 @@
-"""What cannot be written is one line and leaves everything as it was, and what has changed is found."""
+"""What cannot be written is one line and leaves everything as it was, and what has changed is
+found.
+"""
 
 import errno
 import os
@@ -157,7 +159,8 @@ def test_a_full_disk_is_one_short_line_however_many_files_a_directory_has(tmp_pa
     with pytest.raises(NotWritten) as caught, replaced_folder(target):
         pass
     assert str(caught.value) == (
-        f"{target} cannot be written: No space left on device; free some space, then run the command again"
+        f"{target} cannot be written: No space left on device; free some space, "
+        "then run the command again"
     )
     assert len(list(target.iterdir())) == 50
     assert [p.name for p in tmp_path.iterdir()] == ["report"]

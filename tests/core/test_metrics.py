@@ -12,12 +12,14 @@ from fedbench.simulation.evaluation import accuracy_metrics
     [
         (
             "lower",
-            "error_mean error_rsd error_rsd_weighted train_loss train_perplexity test_loss accuracy_std "
-            "accuracy_std_weighted accuracy_variance angle_degrees kl_uniform seconds_train bytes_up bytes_down",
+            "error_mean error_rsd error_rsd_weighted train_loss train_perplexity test_loss "
+            "accuracy_std accuracy_std_weighted accuracy_variance angle_degrees kl_uniform "
+            "seconds_train bytes_up bytes_down",
         ),
         (
             "higher",
-            "accuracy_mean accuracy_mean_weighted accuracy_worst30_weighted accuracy_best5 accuracy_min "
+            "accuracy_mean accuracy_mean_weighted accuracy_worst30_weighted accuracy_best5 "
+            "accuracy_min "
             "improved_clients client:3",
         ),
         (None, "update_norm clients one_of_my_own"),

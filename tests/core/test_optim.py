@@ -124,7 +124,9 @@ def test_a_cohort_is_its_clients_one_by_one(problem):
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
 @pytest.mark.parametrize("steps", [1, 2, 57])
 def test_passes_counts_a_constant_gradient(options, steps):
-    """FedNova's a_k: the distance walked under a gradient of 1 with rate 1, for any number of steps."""
+    """FedNova's a_k: the distance walked under a gradient of 1 with rate 1, for any number of
+    steps.
+    """
     solver = sgd(**options)
     one = torch.ones(1, dtype=D)
     walked = -walk(

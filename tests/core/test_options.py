@@ -118,7 +118,9 @@ def test_annotations_declare_the_values_of_an_option(row):
 
 
 def test_declared_values_pass_with_their_declared_type():
-    """Whole numbers of real options become real; options that no annotation declares are left to the function."""
+    """Whole numbers of real options become real; options that no annotation declares are left to
+    the function.
+    """
     given = {
         "lr": 1,
         "share": 0,

@@ -32,7 +32,9 @@ def folded(base, number):
 
 @pytest.mark.parametrize("base", [0, 2**63, 2**64 - 1, key(931231, Purpose.BATCHES, 17)])
 def test_hashes_of_tensors_and_arrays_are_those_of_whole_numbers(base):
-    """The int64 arithmetic with wrap-around gives what unsigned arithmetic gives, less the last bit."""
+    """The int64 arithmetic with wrap-around gives what unsigned arithmetic gives, less the last
+    bit.
+    """
     ids = [0, 1, 2, 12345, 2**31, 2**40, 2**62]
     once = [folded(base, k) for k in ids]
     twice = fold_in(

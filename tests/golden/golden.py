@@ -1,4 +1,5 @@
-"""One small run per method: ``python tests/golden/golden.py`` (``make golden``) writes what the methods give now.
+"""One small run per method: ``python tests/golden/golden.py`` (``make golden``) writes what the
+methods give now.
 
 A changed number is a visible diff, which CHANGELOG has to explain under "Changes results".
 """

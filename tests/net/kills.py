@@ -1,4 +1,5 @@
-"""Harm runs, carry them out again and compare: python kills.py DIR SUITE ... prints what became of each run as JSON.
+"""Harm runs, carry them out again and compare: python kills.py DIR SUITE ... prints what became of
+each run as JSON.
 
 ``rounds`` ends runs by a signal in each of their rounds, ``operations`` and ``some_operations``
 kill one at operations on files, and ``full`` lets no file grow beyond a size. A process of its own,
@@ -38,7 +39,9 @@ def command(results: Path, method: str) -> int:
 
 
 def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> int:
-    """Carry out a run in a forked child, after ``harm``; its exit status, or minus the signal that ended it."""
+    """Carry out a run in a forked child, after ``harm``; its exit status, or minus the signal that
+    ended it.
+    """
     if not (child := os.fork()):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(results.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
@@ -48,7 +51,9 @@ def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> in
 
 
 def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
-    """The model and the rounds of the only run in a directory, without their times, and the names of all files."""
+    """The model and the rounds of the only run in a directory, without their times, and the names
+    of all files.
+    """
     (rounds,) = results.rglob("rounds.jsonl")
     rows = [json.loads(line) for line in rounds.read_text().splitlines()]
     untimed = [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in rows]
@@ -81,7 +86,9 @@ def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
 
 
 def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, object]]:
-    """What becomes of runs that are killed just before one in ``every`` of their operations on files."""
+    """What becomes of runs that are killed just before one in ``every`` of their operations on
+    files.
+    """
     expected = left_in(folder / method)
     for at in itertools.count(0, every):
         results = folder / f"{method}_{every}_{at}"
@@ -95,7 +102,9 @@ def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, o
 
 
 def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None]:
-    """A hook that kills the process at an operation on files below a directory: each that opens or changes one."""
+    """A hook that kills the process at an operation on files below a directory: each that opens or
+    changes one.
+    """
     operations = itertools.count()
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -107,7 +116,7 @@ def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None
 
 
 def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
-    """What becomes of runs whose files cannot grow beyond a size; what they say is the last value."""
+    """What becomes of runs whose files cannot grow beyond a size; their message is the last value."""
     expected = left_in(folder / method)
     for size in (1000, 3000, 6000):
         results = folder / f"{method}_{size}"

@@ -1,4 +1,5 @@
-"""Write the references of the net from the present code: python tests/net/make.py [digests|plan|published|names ...].
+"""Write the references of the net from the present code: python tests/net/make.py
+[digests|plan|published|names ...].
 
 Do that only where a change is meant to change them; the difference belongs into the commit, with
 its reason.
@@ -38,7 +39,9 @@ def digests() -> None:
 
 
 def plan() -> None:
-    """The number of runs of each table and figure under each profile and reading, and a hash of their overrides."""
+    """The number of runs of each table and figure under each profile and reading, and a hash of
+    their overrides.
+    """
     rows = [
         {
             "profile": profile,

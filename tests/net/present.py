@@ -1,4 +1,5 @@
-"""What the present code says, in the form of the references: the only part of the net that knows its modules.
+"""What the present code says, in the form of the references: the only part of the net that knows
+its modules.
 
 A change that moves a module or renames a column mends this file, and no reference.
 """
@@ -54,7 +55,9 @@ def algorithms() -> list[str]:
 
 
 def planned() -> Iterator[tuple[str, str, str, str, str]]:
-    """Each planned run: profile, table or figure, reading, directory of user code, overrides but the seed in order."""
+    """Each planned run: profile, table or figure, reading, directory of user code, overrides but
+    the seed in order.
+    """
     for profile in ("full", "cpu", "smoke"):
         for run in plan([], profile, readings=True):
             folder = "" if run.config_dir is None else run.config_dir.as_posix()
@@ -83,7 +86,9 @@ def _rows(path: Path) -> list[Row]:
 
 
 def claims(tables: Path, paper: str) -> list[Row]:
-    """Verdict, basis, whether it counts, scaled-down check, what readings come to, and the counts, of each claim."""
+    """Verdict, basis, whether it counts, scaled-down check, what readings come to, and the counts,
+    of each claim.
+    """
     named = ("id", "verdict", "basis", "counted", "scaled", "readings")
     return [
         {k: r[k] for k in named} | {"counts": _numbers(r["counts"])}
@@ -92,7 +97,9 @@ def claims(tables: Path, paper: str) -> list[Row]:
 
 
 def comparisons(tables: Path, paper: str) -> list[Row]:
-    """Mean lead, number of seeds or splits, p-values, state and marks of each comparison of a claim."""
+    """Mean lead, number of seeds or splits, p-values, state and marks of each comparison of a
+    claim.
+    """
     named = ("claim", "label", "state", "reduced", "untuned")
     named += ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
     rows = _rows(tables / f"{paper}_comparisons.csv")
@@ -124,7 +131,9 @@ def readings(tables: Path, paper: str) -> list[Row]:
 
 
 def cells(tables: Path, paper: str) -> list[Row]:
-    """Mean, standard deviation, number of seeds and agreement with the paper of each measured number of the tables."""
+    """Mean, standard deviation, number of seeds and agreement with the paper of each measured
+    number of the tables.
+    """
     parts = ("mean", "std", "n", "agreement")
     found = []
     for file in sorted(tables.glob("*.csv")):
@@ -180,7 +189,9 @@ def signatures() -> dict[str, list[str]]:
 
 
 def _argument(p: inspect.Parameter) -> str:
-    """Name of an argument, with a star if it is by keyword only, and what it is if nothing is given."""
+    """Name of an argument, with a star if it is by keyword only, and what it is if nothing is
+    given.
+    """
     default = (
         "" if p.default is p.empty else "=..." if not _is_plain(p.default) else f"={p.default!r}"
     )
@@ -192,7 +203,9 @@ def _is_plain(value: object) -> bool:
 
 
 def resolves(target: str) -> bool:
-    """Whether a ``_target_`` names a function or class today, or one whose library is not installed."""
+    """Whether a ``_target_`` names a function or class today, or one whose library is not
+    installed.
+    """
     module, _, name = present(target).rpartition(".")
     try:
         return callable(getattr(importlib.import_module(module), name, None))

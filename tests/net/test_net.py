@@ -1,4 +1,6 @@
-"""The net: what the code as it was said, compared with what it says now. tests/net/make.py writes the references."""
+"""The net: what the code as it was said, compared with what it says now. tests/net/make.py writes
+the references.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Availability: who takes part, what a lost result costs, and what a round without results leaves."""
+"""Availability: who takes part, the cost of a lost result, and rounds without results."""
 
 import json
 from dataclasses import replace
@@ -157,7 +157,9 @@ def test_a_run_with_losses_is_the_run_whose_sampler_draws_those_who_report(name)
     ],
 )
 def test_costs_of_lost_results(method, phases, numbers):
-    """All that were sampled receive the broadcast and make their steps; numbers for the clients are part of it."""
+    """All that were sampled receive the broadcast and make their steps; numbers for the clients are
+    part of it.
+    """
     before, after = run(
         method,
         bernoulli(p=0.5),

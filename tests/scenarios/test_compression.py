@@ -1,4 +1,6 @@
-"""Compression of uploads and of the broadcast: identities of the compressors, sizes of messages, and whole runs."""
+"""Compression of uploads and of the broadcast: identities of the compressors, sizes of messages,
+and whole runs.
+"""
 
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -54,7 +56,9 @@ def each(**options):
 
 
 def coded(one, x, draw=5, factors=None):
-    """What is decoded from messages for the rows of x, whose clients are 0, 1, ...; sketches start from 0."""
+    """What is decoded from messages for the rows of x, whose clients are 0, 1, ...; sketches start
+    from 0.
+    """
     state = one.fresh({"x": x[0]})
     if factors is None and "~factors.x" in state:
         factors = state["~factors.x"].expand(len(x), -1)
@@ -383,7 +387,9 @@ def plan_at(round, ids=(0, 1), receivers=(0, 1), server=None):
 
 
 def channel(one, rounds, x=ROWS):
-    """What the server gets in each round from clients that would always upload x, and their last states."""
+    """What the server gets in each round from clients that would always upload x, and their last
+    states.
+    """
     c, p = x.shape
     info = ClientInfo(*[torch.arange(c).unsqueeze(1)] * 7)
     server = {"w": torch.zeros(p, dtype=x.dtype)}
@@ -564,7 +570,9 @@ def test_the_servers_mean_of_client_states_differs_by_the_mean_residual(name):
     ("name", "vectors", "numbers"), [("scaffold", 2, 0), ("fednova", 1, 1), ("mimelite", 2, 0)]
 )
 def test_bytes_of_a_run(name, vectors, numbers):
-    """With every client in both rounds: numbers in full, vectors compressed, and the broadcast in full at first."""
+    """With every client in both rounds: numbers in full, vectors compressed, and the broadcast in
+    full at first.
+    """
     around = scenario({"kind": "sign", "feedback": "ef"}, {"kind": "qsgd"})
     _, first, second = snapshots(
         make(name),

@@ -1,4 +1,6 @@
-"""All methods with all scenarios: they run, stay finite and resume to the last bit, or are refused with the reason."""
+"""All methods with all scenarios: they run, stay finite and resume to the last bit, or are refused
+with the reason.
+"""
 
 from functools import cache
 from math import isnan

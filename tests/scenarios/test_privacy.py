@@ -73,7 +73,9 @@ def step(*given, **options):
 
 
 def round_of(deltas, algo=UNIFORM, server=None, number=0, **options):
-    """The server's state after the clients have sent ``deltas`` [C, P], of ten clients with q = 1, and the uploads."""
+    """The server's state after the clients have sent ``deltas`` [C, P], of ten clients with q = 1,
+    and the uploads.
+    """
     rows = torch.as_tensor(deltas, dtype=DOUBLE)
     count, size = rows.shape
     w = torch.zeros(size, dtype=DOUBLE)
@@ -304,7 +306,9 @@ def test_sum_and_count_share_the_noise(z, sigma):
 
 
 def adapted(rounds, scale=1.0, **options):
-    """Bounds and steps over rounds in which all ten clients send updates of length ``scale``, without noise."""
+    """Bounds and steps over rounds in which all ten clients send updates of length ``scale``,
+    without noise.
+    """
     rows = torch.full(
         (10, 1),
         scale,
@@ -377,7 +381,9 @@ def test_epsilons(q, z, rounds, delta, epsilon):
 
 
 def test_the_published_epsilon():
-    """TensorFlow Privacy's example printed the least ε of integer orders, by the conversion from before 2020."""
+    """TensorFlow Privacy's example printed the least ε of integer orders, by the conversion from
+    before 2020.
+    """
     q, z, rounds, delta = MNIST
     once = private(
         (1,) * 100,

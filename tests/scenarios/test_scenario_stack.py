@@ -1,4 +1,6 @@
-"""What surrounds a method: states of its own next to the method's, in every path that a message takes."""
+"""What surrounds a method: states of its own next to the method's, in every path that a message
+takes.
+"""
 
 from dataclasses import dataclass, replace
 

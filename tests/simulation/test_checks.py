@@ -63,7 +63,8 @@ FAULTS = {  # the fields of the method, what came, and what fits
     "update": (
         {"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["delta"]}},
         "'w' [7, 21] float64",
-        "float64 [P] with P = 21 (the server's state, as before: {**server, 'w': ...}; reduce the uploads [C, ...] "
+        "float64 [P] with P = 21 (the server's state, as before: {**server, 'w': ...}; "
+        "reduce the uploads [C, ...] "
         "over the cohort, as cohort.p @ uploads['delta'] does",
     ),
     "update: an entry of its own": (

@@ -1,4 +1,6 @@
-"""AdaFed's claims with functions of their own: runs made up here, verdicts by hand (p of n signs alike: 2^-n)."""
+"""AdaFed's claims with functions of their own: runs made up here, verdicts by hand (p of n signs
+alike: 2^-n).
+"""
 
 import math
 from functools import partial
@@ -17,7 +19,9 @@ compare = partial(claim_runs.compare, "adafed")
 
 
 def stds(skewed, original):
-    """Runs of Table 3: the STD of AdaFed and of the best rival, in percent; the other rivals are far behind."""
+    """Runs of Table 3: the STD of AdaFed and of the best rival, in percent; the other rivals are
+    far behind.
+    """
     runs = {}
     for setup, (own, best) in (("femnist_skewed", skewed), ("femnist_original", original)):
         values = dict.fromkeys(("fedavg", "qffl", "fedmgda", "afl", "ditto"), 99.0)
@@ -175,7 +179,9 @@ def test_how_far_from_the_bounds():
 
 
 def epochs(gains, more):
-    """Mean accuracies in both setups: 30 % with one epoch, and what the five methods gain with ten and then twenty."""
+    """Mean accuracies in both setups: 30 % with one epoch, and what the five methods gain with ten
+    and then twenty.
+    """
     methods = ("fedavg", "qffl", "afl", "term", "adafed")
     runs = {}
     for algo, ten, twenty in zip(methods, gains, more, strict=True):
@@ -191,7 +197,9 @@ STAY = (1.0, -0.1, -0.1, -0.1, -0.1)
 
 
 def test_a_gain_on_average_over_the_methods_that_ends():
-    """One method loses 0.2 points and four gain 0.3, 0.2 on average; then one gains 1 and four lose 0.1, 0.12."""
+    """One method loses 0.2 points and four gain 0.3, 0.2 on average; then one gains 1 and four lose
+    0.1, 0.12.
+    """
     found = compare("c32", epochs(RISE, STAY))
     assert [c.mean for c in found] == pytest.approx([0.2, 0.2, 0.08, 0.08])
 
@@ -233,7 +241,7 @@ def test_about_two_points_below(gap, kind):
 
 
 def everywhere(own, others, **more_accurate):
-    """Mean accuracies in percent in every setup of Tables 1 to 4; AdaFed has others in some setups."""
+    """Mean accuracies in percent in every setup of Tables 1 to 4; AdaFed has others in some."""
     runs = {}
     for number in range(1, 5):
         for row in papers()["adafed"].tables[f"table{number}"].rows:
@@ -259,7 +267,9 @@ def test_one_setup_is_enough():
 
 
 def lengths(sgd, several, single):
-    """Lengths of the direction that swing by a share of the first one, which differs between the three cases."""
+    """Lengths of the direction that swing by a share of the first one, which differs between the
+    three cases.
+    """
     runs = {}
     cases = (
         (None, 1.0, sgd),
@@ -276,7 +286,8 @@ def lengths(sgd, several, single):
 def test_full_gradients_are_smoothest_whatever_their_length():
     """A swing of a tenth at length 100 is smoother than one of two tenths at length 1.
 
-    Six points swing up and down five times: changes x, -x, x, -x, x have the variance x² (1 - 1/25).
+    Six points swing up and down five times: changes x, -x, x, -x, x have the variance x² (1 -
+    1/25).
     """
     first, second = compare("c66", lengths(0.2, 0.3, 0.1))
     assert first.mean == pytest.approx(0.96 * (0.2**2 - 0.1**2))

@@ -16,7 +16,7 @@ ALPHAS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
 def front(points, **others):
-    """Runs by alpha and of other methods, from their mean errors and relative spreads of the error."""
+    """Runs by alpha and of other methods, from their mean errors and relative spreads."""
     errors = {("synthetic", "adafedadam", alpha): point for alpha, point in points.items()}
     errors |= {("synthetic", algo): point for algo, point in others.items()}
     runs = {}

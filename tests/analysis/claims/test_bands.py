@@ -90,7 +90,9 @@ def test_seeds_that_a_band_takes(seeds, word, lacking, outside):
     ],
 )
 def test_a_number_of_rounds(other, rounds, n, p):
-    """With ten clients a round, one row of five, the band is from 43.5 to 174 rounds. Five seeds take 80."""
+    """With ten clients a round, one row of five, the band is from 43.5 to 174 rounds. Five seeds
+    take 80.
+    """
     runs = dict.fromkeys(range(5), run({40: 0.5, 80: 0.97}))
     runs[5] = run(other, rounds)
     rows = verdict("c02", {("mcmahan_iid", "fedavg", 10): runs}).comparisons

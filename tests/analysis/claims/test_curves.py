@@ -71,7 +71,7 @@ def test_roughness_is_the_variance_of_the_changes():
 
 
 def test_setbacks_by_hand():
-    """Changes 1, -1, 3, -2: falls 0, 1, 0, 2, and 1, 0, 3, 0 of the negative curve, as of a loss."""
+    """Changes 1, -1, 3, -2: falls 0, 1, 0, 2, and 1, 0, 3, 0 of the negative curve (a loss)."""
     values = curve([0, 1, 0, 3, 1])
     assert setbacks(values) == 0.75
     assert setbacks(-values) == 1.0
@@ -306,7 +306,9 @@ def test_early_setbacks_are_those_of_the_first_tenth():
 
 
 def test_rounds_to_the_best_that_all_reach():
-    """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after 20."""
+    """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after
+    20.
+    """
     quick = alike(0, 0.8, 0.9)
     slow = alike(0, 0.3, 0.7)
     last = alike(0, 0.2, 0.5)
@@ -373,7 +375,9 @@ def test_shares_that_mean_nothing_are_refused(measure, share, words):
 
 
 def test_rounds_to_the_best_that_both_of_a_pair_reach():
-    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4: in 60 and in 40."""
+    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4:
+    in 60 and in 40.
+    """
     new = alike(0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5)
     x = alike(0.0, 0.1, 0.2, 0.3, 0.4)
     y = alike(0.0, 0.2)
@@ -390,7 +394,9 @@ def test_rounds_to_the_best_that_both_of_a_pair_reach():
 
 @pytest.mark.parametrize("measure", ["area", "final", "rounds"])
 def test_a_run_that_diverged_is_behind_in_every_measure(measure):
-    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
+    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is
+    93 / 256.
+    """
     check = curves(measure, worse="x")
     x = dict.fromkeys(range(8), run_with([0, 0.5, 0.7]))
     new = dict.fromkeys(range(5), run_with([0, 0.8, 0.9]))
@@ -497,7 +503,9 @@ def test_reduced_and_unevenly_cut_runs():
     ],
 )
 def test_limits(measure, bound, value, kind):
-    """The mean over the last tenth is from 0.6 to 0.65, 0.075 of the first value; the area is 1.16 to 1.27."""
+    """The mean over the last tenth is from 0.6 to 0.65, 0.075 of the first value; the area is 1.16
+    to 1.27.
+    """
     runs = of(
         swelling(
             8.0,

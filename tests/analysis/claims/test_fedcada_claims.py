@@ -29,7 +29,7 @@ def accuracies(setups, **own):
 
 
 def columns(images, texts):
-    """Runs of Table 1: FedCAda's accuracies in the eight columns of images and in the two of text."""
+    """Runs of Table 1: FedCAda's accuracies in the eight columns of images and two of text."""
     images = iter(images)
     texts = iter(texts)
     values = [next(texts if s.endswith("shakespeare") else images) for s in SETUPS]

@@ -1,4 +1,6 @@
-"""FedFa's claims with functions of their own: runs made up here, verdicts by hand (p of n signs alike: 2^-n)."""
+"""FedFa's claims with functions of their own: runs made up here, verdicts by hand (p of n signs
+alike: 2^-n).
+"""
 
 from functools import partial
 
@@ -55,7 +57,9 @@ def test_a_run_that_diverged_is_the_least_stable():
 
 
 def mirrored(difference, noise=0.0):
-    """Final accuracies at alpha and 1 - alpha, apart by a difference and by noise of one sign after the other."""
+    """Final accuracies at alpha and 1 - alpha, apart by a difference and by noise of one sign after
+    the other.
+    """
     low = {}
     high = {}
     for seed in range(SEEDS):
@@ -125,7 +129,9 @@ def test_some_alpha_is_better_than_a_half():
     ],
 )
 def test_a_higher_mean_with_a_larger_variance(mean, variance, p, kind):
-    """One alpha is enough, in either figure; where all others are level with 0.5 nothing is refuted."""
+    """One alpha is enough, in either figure; where all others are level with 0.5 nothing is
+    refuted.
+    """
     runs = sweep("mnist", a9=(mean, variance)) | sweep("synthetic_1_1")
     assert word("c15", runs) == kind
     (c,) = compare("c15", runs)
@@ -174,7 +180,9 @@ def test_comparisons_of_two_rates():
 
 
 def weights(weighted, equal):
-    """Variance of FedFa with its weights, and with equal ones; the worst 20 % are more accurate with them."""
+    """Variance of FedFa with its weights, and with equal ones; the worst 20 % are more accurate
+    with them.
+    """
     runs = {}
     for setup in (*SYNTHETIC[1:], "femnist"):
         of_weighted = finals(accuracy_variance=weighted, accuracy_worst20=0.5)

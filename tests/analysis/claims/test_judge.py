@@ -1,4 +1,6 @@
-"""Verdicts on claims about tables: numbers made up here, p-values by hand (all of n signs alike: 2^-n)."""
+"""Verdicts on claims about tables: numbers made up here, p-values by hand (all of n signs alike:
+2^-n).
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -230,9 +232,9 @@ def test_five_percent_is_enough(for_p, against_p, state):
     ],
 )
 def test_holding_takes_no_adjustment_and_failing_does(sign, kind):
-    """Five comparisons over six seeds, each with the smallest lead on another seed the other way: the sum is as large
-    as observed under two of 64 assignments, 0.031. Each has its own second one: adjusted, six of 64
-    are as extreme.
+    """Five comparisons over six seeds, each with the smallest lead on another seed the other way:
+    the sum is as large as observed under two of 64 assignments, 0.031. Each has its own second one:
+    adjusted, six of 64 are as extreme.
     """
     comparisons = []
     for k in range(5):
@@ -313,7 +315,9 @@ def first_seeds(numbers, count):
     ],
 )
 def test_a_claim_counts_only_if_its_seeds_allowed_either_outcome(seeds, kind, missing):
-    """Three comparisons: 5 seeds can show them (1 / 32 each), 6 are sure to refute one of them (3 / 64)."""
+    """Three comparisons: 5 seeds can show them (1 / 32 each), 6 are sure to refute one of them (3 /
+    64).
+    """
     v = verdict(first_seeds(AHEAD, seeds), BEST)
     assert v.word == kind
     assert v.worst.greater == 2.0**-seeds
@@ -407,7 +411,9 @@ def test_all_of_several_checks_are_judged_together():
 
 
 def test_seeds_are_paired():
-    """Effects of the seed that are far larger than the difference drop out; unpaired seeds are left out."""
+    """Effects of the seed that are far larger than the difference drop out; unpaired seeds are left
+    out.
+    """
     wild = [(-1) ** seed * 100.0 * seed for seed in range(10)]
     above_it = [value + 0.1 for value in wild]
     assert word(measured(above_it, wild), compares(worse="x")) == "holds"
@@ -610,7 +616,9 @@ def test_not_best_needs_a_better_one_in_every_setup():
 
 @pytest.mark.parametrize("x", [HIGHER, LOW])
 def test_not_best_with_missing_rivals(x):
-    """Whichever way those at hand point, the others are missing; they are never counted only where they support it."""
+    """Whichever way those at hand point, the others are missing; they are never counted only where
+    they support it.
+    """
     v = verdict(measured(UP, x), beaten("a"))
     assert v.word == "not run"
     assert tally(v) == "0 of 1 run, 0 shown, 0 refuted"
@@ -707,7 +715,8 @@ def test_a_trend_over_setups_needs_every_step():
     ],
 )
 def test_in_a_trend_a_run_that_diverged_is_the_worst_of_all(metric, mean):
-    """With nine seeds all six pairs fall; with the tenth the STD falls in three and rises in three: (9 + 0) / 10.
+    """With nine seeds all six pairs fall; with the tenth the STD falls in three and rises in three:
+    (9 + 0) / 10.
 
     The worst accuracy is the lowest of all.
     """
@@ -748,7 +757,9 @@ UNEVEN = Comparison("uneven", uneven=True)
 
 
 def test_the_worst_of_comparisons():
-    """All must stand: the largest p; any refutes: the smallest one the other way, times their number."""
+    """All must stand: the largest p; any refutes: the smallest one the other way, times their
+    number.
+    """
     parts = [part(0.01, 0.99), part(0.2, 0.1)]
     both = joined("both", parts, True)
     assert both.greater == 0.2
@@ -761,7 +772,7 @@ def test_the_worst_of_comparisons():
 
 
 def test_the_best_of_comparisons():
-    """One is enough: the smallest p, times their number; all refute: the largest one the other way."""
+    """One is enough: the smallest p, times their number; all refute: the largest the other way."""
     parts = [part(0.01, 0.99), part(0.2, 0.1)]
     one = joined("one", parts, False)
     assert one.greater == 0.02
@@ -794,7 +805,7 @@ def contested(a, b, one=FULL, two=FULL, sign=1.0):
     ],
 )
 def test_a_run_that_diverged_is_behind_by_the_widest_difference(sign, mean):
-    """Seeds 0 to 2 give 1, -3 and 2; the second diverged with seed 3: 3 more, in either direction."""
+    """Seeds 0 to 2 give 1, -3 and 2; the second diverged with seed 3: 3 more, either way."""
     a = [2.0, 0.0, 3.0, 9.0]
     b = [1.0, 3.0, 1.0]
     c = contested(a, b, two=lost(3), sign=sign)
@@ -843,7 +854,7 @@ def test_of_a_single_method_a_run_that_diverged_leaves_the_matter_open():
 
 
 def test_divergence_cannot_make_a_method_win():
-    """Ahead with four seeds and diverged with six: left out, it would be undecided in its favour."""
+    """Ahead with four seeds and diverged with six: left out, it would favour it."""
     numbers = measured(UP[:4], LOW, LOW, LOW)
     v = verdict(
         numbers,
@@ -976,7 +987,9 @@ def test_a_lead_to_be_exceeded_or_a_lag_not_to_be_reached(ahead, by, metric, kin
 
 
 def test_differences_within_a_margin():
-    """A comparison of two one-sided tests for each of three pairs; pairs that are all far apart refute it."""
+    """A comparison of two one-sided tests for each of three pairs; pairs that are all far apart
+    refute it.
+    """
     three = ["new", "x", "y"]
     check = compares(better=three, worse=three, by=-1)
     assert tally(verdict(shifted(0.0, 0.4, 0.9), check)) == "3 of 3 run, 3 shown, 0 refuted"

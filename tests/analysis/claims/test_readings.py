@@ -89,13 +89,12 @@ def write_runs(
     best=None,
     lr=0.1,
 ):
-    """Runs whose weighted mean accuracy is 0.5 and ``ahead`` at the last round, a little apart from seed to seed.
+    """Runs whose weighted mean accuracy is 0.5 and ``ahead`` at the last round, a little apart from
+    seed to seed.
 
-    Args:
-        unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is
-            not given.
-        best: By how much the accuracies are above 0.5 in an earlier round, if it is not the same.
-        lr: The rate, of which the experiment has 0.1.
+    Args: unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is
+    not given. best: By how much the accuracies are above 0.5 in an earlier round, if it is not the
+    same. lr: The rate, of which the experiment has 0.1.
     """
     departures = {}
     if lr != 0.1:
@@ -164,7 +163,8 @@ def test_weighting_and_round(write, under, verdict, new, old, adopted, other):
 
 
 def test_splits(write, under, verdict):
-    """Ahead by 1 on the split that the experiment draws, with all seeds, and behind by 2 on five others.
+    """Ahead by 1 on the split that the experiment draws, with all seeds, and behind by 2 on five
+    others.
 
     The sums of ±1 ± 2 ± 2 ± 2 ± 2 ± 2 that are at most 1 - 10 are -9 and -11: 2 of 64.
     """
@@ -188,7 +188,7 @@ def test_splits(write, under, verdict):
 
 
 def test_variant(write, under, verdict):
-    """Ahead as adopted; behind where both methods are replaced, and where both have another rate."""
+    """Ahead as adopted; behind where both methods are replaced or have another rate."""
     write("new", 0.1)
     write("old", 0.0)
     write("kept_new", 0.0)
@@ -212,7 +212,9 @@ def test_variant(write, under, verdict):
     ],
 )
 def test_a_variant_sets_keys_of_one_method(write, under, common, lead):
-    """The new method has another rate of its own; the old one keeps that of the row, or has that of all."""
+    """The new method has another rate of its own; the old one keeps that of the row, or has that of
+    all.
+    """
     variant = Variant(
         "own",
         "",
@@ -333,7 +335,9 @@ def test_the_field_of_a_weighting(weighting, field, read):
 
 
 def test_a_reading_that_changes_no_number_is_none(write, under):
-    """With the same accuracies with and without weights, at both rounds, there is nothing else to read."""
+    """With the same accuracies with and without weights, at both rounds, there is nothing else to
+    read.
+    """
     write("new", 0.1)
     write("old")
     readings = Readings(weighting=EVERY.weighting, round=EVERY.round)
@@ -343,7 +347,9 @@ def test_a_reading_that_changes_no_number_is_none(write, under):
 
 
 def test_readings_that_agree_and_those_that_are_not_run(write, under):
-    """Of the splits one has been run, which decides nothing; a variant of another setup is no reading of the claim."""
+    """Of the splits one has been run, which decides nothing; a variant of another setup is no
+    reading of the claim.
+    """
     write("new", 0.2, setup="two", unweighted=0.1, best=0.3)
     write("old", setup="two")
     readings = replace(EVERY, variants={"slow": SLOW})

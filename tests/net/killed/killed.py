@@ -1,4 +1,6 @@
-"""Two methods, one with a state of the server and one with states of the clients, that kill their process."""
+"""Two methods, one with a state of the server and one with states of the clients, that kill their
+process.
+"""
 
 import itertools
 import os
@@ -12,7 +14,9 @@ METHODS = {"fedadam": fedadam, "scaffold": scaffold}
 
 
 def killed(method: str, local) -> Algorithm:
-    """A method that sends its process the signal KILL_WITH in the update number KILL_AT, if they are set."""
+    """A method that sends its process the signal KILL_WITH in the update number KILL_AT, if they
+    are set.
+    """
     algorithm, updates = METHODS[method](local=local), itertools.count()
 
     def update(server, up, cohort):
