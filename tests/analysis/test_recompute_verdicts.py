@@ -15,7 +15,7 @@ import recompute_verdicts as script
 
 
 def test_p_values_by_hand():
-    """Of the eight sums of ±1 ± 2 ± 4, the odd numbers from -7 to 7, five are at least 1 + 2 - 4."""
+    """Of the eight sums of ±1 ± 2 ± 4, the odd numbers from -7 to 7, five are at least 1+2-4."""
     assert script.p_ahead({0: 1.0, 1: 2.0, 2: -4.0}) == 5 / 8
     # a difference of 0 counts for neither side
     assert script.p_ahead({0: 1.0, 1: 1.0, 2: 0.0}) == 2 / 8

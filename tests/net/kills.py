@@ -116,7 +116,7 @@ def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None
 
 
 def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
-    """What becomes of runs whose files cannot grow beyond a size; their message is the last value."""
+    """Runs whose files cannot grow beyond a size; their message is the last value."""
     expected = left_in(folder / method)
     for size in (1000, 3000, 6000):
         results = folder / f"{method}_{size}"
