@@ -1,1 +1,1 @@
-"""From override text and YAML to a checked configuration and its identity."""
+"""Conversion of overrides and YAML into a checked configuration and its identity."""

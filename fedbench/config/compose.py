@@ -1,9 +1,9 @@
-"""From override texts to a typed configuration.
+"""Composition of a typed configuration from override texts.
 
-Hydra composes the groups, keys and presets are set, and the schema parses the result. Hydra takes
-0.03 s for a choice of config groups, and a plan has thousands of configurations. So the groups are
-composed once per process, without the method, whose section is composed apart and merged in. Trees
-are never changed in place.
+Hydra composes the config groups, this module sets keys and presets, and the schema parses the
+result. Hydra needs 0.03 s per choice of config groups, and a plan contains thousands of
+configurations. The groups are therefore composed once per process without the method; the method's
+section is composed separately and merged in. Trees are never modified in place.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fedbench.config.schema import Choices, RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError, WrongValue, typed
 
-# a configuration, and the choice of each config group
+# a configuration and the choice in each config group
 Composed = tuple[Tree, dict[str, str | None]]
-# Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the
+# Hydra's own groups that do not affect a run; without them, composition takes two thirds of the
 # time
 _HYDRAS = tuple(
     f"~hydra/{group}"
@@ -51,14 +51,14 @@ _HYDRAS = tuple(
     )
 )
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
-# sections of data that take further keys
+# sections of data that accept additional keys
 _OPEN = ("data.source.", "data.partition.", "data.noise.")
-_LOCK = threading.RLock()  # Hydra's state is global: threads take turns
-_composed: dict[tuple[str | None, ...], Composed] = {}  # of fedbench's own files
+_LOCK = threading.RLock()  # Hydra's state is global, so only one thread at a time may use it
+_composed: dict[tuple[str | None, ...], Composed] = {}  # cache for fedbench's own config tree
 
 
 def compose_run(overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration that overrides make of fedbench's own config tree.
+    """Return the configuration that overrides select from fedbench's own config tree.
 
     Raises:
         RequestError: If a key is unknown or a value is out of range.
@@ -67,16 +67,16 @@ def compose_run(overrides: Sequence[str]) -> RunConfig:
 
 
 class Composer:
-    """Composer of configurations from fedbench's config tree and a directory of the user's own.
+    """Composer of configurations from fedbench's config tree and the user's directory.
 
-    Hydra's global state is the same after every call, also inside another program that uses Hydra.
+    Every call restores Hydra's global state, even inside another program that uses Hydra.
 
     Args:
-        config_dir: A config tree in addition to fedbench's own.
+        config_dir: The user's config tree, which extends fedbench's own.
 
     Raises:
-        RequestError: If a file of the user's would never be read, since fedbench has another under
-            the same name.
+        RequestError: If one of the user's files would never be read, because fedbench has a
+            different file with the same name.
     """
 
     def __init__(self, config_dir: Path | None = None) -> None:
@@ -96,11 +96,11 @@ class Composer:
         texts: Sequence[str],
         departures: bool = True,
     ) -> RunConfig:
-        """Return the configuration that overrides make.
+        """Return the configuration that the overrides define.
 
         Args:
             texts: The overrides.
-            departures: Whether to record how it departs from the chosen experiment.
+            departures: Whether to record departures from the chosen experiment.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
@@ -124,10 +124,13 @@ class Composer:
         texts: Sequence[str],
         resolve: bool = False,
     ) -> Composed:
-        """Return the configuration with presets merged in, with or without interpolations resolved.
+        """Return the configuration with presets merged in, and the choice in each config group.
 
-        The second value is the choice of each config group, also of groups within groups such as
-        ``data/partition``.
+        The choices include those of nested groups such as ``data/partition``.
+
+        Args:
+            texts: The overrides.
+            resolve: Whether to resolve interpolations.
 
         Raises:
             RequestError: If a key or choice is unknown.
@@ -142,10 +145,10 @@ class Composer:
         task: Callable[[Any], Any],
         texts: Sequence[str],
     ) -> Any:
-        """Return the batches of jobs of a sweep of Hydra, each job with the task's return value.
+        """Run a Hydra sweep and return its batches of jobs, each job with the task's return value.
 
         Raises:
-            RequestError: If the launcher is refused.
+            RequestError: If Hydra rejects the launcher.
         """
         typed = [*texts, *self._search, "hydra.mode=MULTIRUN"]
         with explained(), _hydra() as hydra:
@@ -156,7 +159,7 @@ class Composer:
         names: Choices,
         written: Tree,
     ) -> dict[str, list[Any]]:
-        """Return the keys that differ from the experiment, each with [value there, value here]."""
+        """Return the differing keys, each with [the experiment's value, this run's value]."""
         texts = (f"experiment={names.experiment}", f"algo={names.algo}")
         if texts not in self._baselines:
             as_published, _ = self._written(parse_overrides(texts))
@@ -173,10 +176,9 @@ class Composer:
         return departures
 
     def _written(self, overrides: Sequence[Override]) -> Composed:
-        """Return the configuration that overrides make, as it is written, with presets merged in.
+        """Return the unresolved configuration that overrides define, with presets merged in.
 
-        Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that
-        cannot be set.
+        Existing keys are set here. Hydra adds new keys, and explains why an override cannot be set.
         """
         _check_values_and_keys(overrides)
         chosen = tuple(o.text for o in overrides if o.chooses)
@@ -196,12 +198,12 @@ class Composer:
         return merged, choices
 
     def _of_groups(self, texts: tuple[str, ...]) -> Composed:
-        """Return the configuration of choices; the method's section is composed apart."""
+        """Return the configuration of group choices, with the method's section composed apart."""
         methods = [text for text in texts if text.startswith("algo=")]
         if len(methods) != 1:
             return self._by_hydra("config", texts)
         method, chosen = self._by_hydra(None, (f"+{methods[0]}",))
-        # it sets more than its section
+        # the method's file sets keys outside its own section
         if set(method) != {"algo"} or not isinstance(method["algo"], dict):
             return self._by_hydra("config", texts)
 
@@ -215,7 +217,7 @@ class Composer:
         name: str | None,
         texts: tuple[str, ...],
     ) -> Composed:
-        """Return what Hydra composes, without its own section, and the choice of each group."""
+        """Return Hydra's composition without its own section, and the choice in each group."""
         if (name, *texts) not in self._composed:
             from hydra import compose
 
@@ -233,7 +235,7 @@ class Composer:
         return self._composed[name, *texts]
 
     def _known(self, overrides: Sequence[Override]) -> list[str]:
-        """Return the keys of the configuration that the choices among overrides make."""
+        """Return the keys of the configuration that the group choices among overrides define."""
         chosen = []
         for o in overrides:
             if o.chooses and options(o.key) and "@" not in o.text:
@@ -243,7 +245,7 @@ class Composer:
 
 
 def _refuse_hidden_files(config_dir: Path) -> None:
-    """Raise a RequestError for a file that fedbench has under the same name."""
+    """Raise a RequestError if fedbench has a different file with the name of a user's file."""
     for group in GROUPS:
         for file in sorted((config_dir / group).rglob("*.yaml")):
             name = file.relative_to(config_dir)
@@ -255,7 +257,7 @@ def _refuse_hidden_files(config_dir: Path) -> None:
 
 
 def _refuse_hydra_keys(overrides: Sequence[Override]) -> None:
-    """Raise a RequestError for a key of Hydra itself, which no single run has."""
+    """Raise a RequestError for one of Hydra's own keys, which do not apply to single runs."""
     for o in overrides:
         if o.key.startswith(("hydra.", "hydra/")):
             raise RequestError(
@@ -267,7 +269,7 @@ def _refuse_hydra_keys(overrides: Sequence[Override]) -> None:
 def _refuse_epochs_and_steps(config: RunConfig, given: set[str]) -> None:
     """Raise a RequestError if both local epochs and local steps are given.
 
-    With an experiment they may be those of a paper's row and of a reduced profile.
+    With an experiment, both may be set: one by the row of the paper, one by a reduced profile.
     """
     if config.local.steps and {"local.epochs", "local.steps"} <= given:
         raise RequestError(
@@ -276,7 +278,7 @@ def _refuse_epochs_and_steps(config: RunConfig, given: set[str]) -> None:
 
 
 def _check_values_and_keys(overrides: Sequence[Override]) -> None:
-    """Raise a RequestError for a key with several values, or for a new key of the data."""
+    """Raise a RequestError for a key with several values, or for a new key in ``data``."""
     for o in overrides:
         if o.sweeps:
             values = f" ({', '.join(o.values)})" if o.values else ""
@@ -297,7 +299,7 @@ def _set_keys(overrides: Sequence[Override]) -> set[str]:
 
 @contextmanager
 def _hydra() -> Iterator[Any]:
-    """Yield Hydra, initialised on the config tree; its global state is restored afterwards."""
+    """Yield Hydra, initialised with the config tree, and restore its global state afterwards."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import JobRuntime
@@ -321,10 +323,10 @@ def _with_value(
     path: Sequence[str],
     value: Any,
 ) -> Any:
-    """Return a section with another value at a path.
+    """Return a section with the value at a path replaced.
 
     Raises:
-        KeyError: If there is no such path, or the value is a mapping, which Hydra merges.
+        KeyError: If the path does not exist, or the value is a mapping, which only Hydra can merge.
     """
     if not path:
         if isinstance(value, dict):
@@ -343,15 +345,15 @@ def merge_presets(
 ) -> Tree:
     """Return the configuration with the experiment's settings for the chosen algorithm.
 
-    A key under ``presets.<algo>.local`` belongs to ``local``, any other to ``algo``.
+    A key under ``presets.<algo>.local`` belongs to ``local``; any other key belongs to ``algo``.
 
     Args:
         tree: The configuration with ``presets``.
         algo: The chosen algorithm.
-        given: Keys that the command line sets; they keep their values.
+        given: Keys set on the command line; they keep their values.
 
     Raises:
-        RequestError: If a preset is no section, or names a key that the algorithm does not have.
+        RequestError: If a preset is not a section, or sets a key that the algorithm does not have.
     """
     merged = {key: value for key, value in tree.items() if key != "presets"}
     presets = tree.get("presets") or {}
@@ -373,12 +375,12 @@ def merge_presets(
 def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
     """Return a configuration with its interpolations replaced by their values.
 
-    OmegaConf takes 15 ms for a whole one, so it gets the sections that have interpolations or
-    missing values, and those that these may refer to.
+    OmegaConf needs 15 ms for a whole configuration. It is therefore given only the sections with
+    interpolations or missing values, and the sections to which they may refer.
 
     Args:
         written: The configuration.
-        known: Sections that have been resolved, by their text; others are added.
+        known: Cache of resolved sections by their text; newly resolved sections are added.
     """
     texts = filter(_REFERENCE.search, map(str, written.values()))
     words = set(re.findall(r"\w+", " ".join(texts)))
@@ -398,11 +400,11 @@ def resolved(written: Tree, known: dict[str, Tree] | None = None) -> Tree:
 
 
 def stored(written: Tree, tree: Tree) -> Tree:
-    """Return the configuration for files and trackers, without text of environment variables.
+    """Return the configuration for files and trackers, without text from environment variables.
 
     Args:
-        written: The configuration with interpolations as they are written.
-        tree: The same one, resolved.
+        written: The configuration with unresolved interpolations.
+        tree: The resolved configuration.
     """
     values = leaves(tree)
     secrets = []
@@ -419,7 +421,7 @@ def _as_written(
     written: Any,
     secrets: Sequence[str],
 ) -> Any:
-    """Return a value with ``written`` in place of what contains a secret."""
+    """Return a value in which parts that contain a secret are replaced by their source text."""
     if isinstance(value, dict):
         texts = written if isinstance(written, dict) else {}
         kept = {}

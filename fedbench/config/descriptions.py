@@ -1,4 +1,4 @@
-"""Descriptions of choices from the config tree: comments, citations, and names of methods."""
+"""Descriptions of choices in the config tree: comments, citations and names of methods."""
 
 import re
 from functools import cache
@@ -10,12 +10,12 @@ from fedbench.core.config_values import read_yaml
 
 
 class Citation(NamedTuple):
-    """Name, licence and reference of a source.
+    """Name, licence and reference of a data source.
 
     Attributes:
-        licence: The licence as its publisher states it.
-        reference: The reference that a paper which uses the data cites.
-        name: The name of the data as papers print it; empty for the user's own.
+        licence: The licence as stated by the publisher.
+        reference: The reference to cite in a paper that uses the data.
+        name: The name of the data as printed in papers; empty for the user's data.
     """
 
     licence: str
@@ -24,7 +24,7 @@ class Citation(NamedTuple):
 
 
 def about(path: Path) -> str:
-    """Return the comment at the head of a config file in one line."""
+    """Return the header comment of a config file as one line."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -36,7 +36,7 @@ def about(path: Path) -> str:
 
 @cache
 def citation(target: str) -> Citation | None:
-    """Return the licence and reference of a data source; None for one outside of fedbench.
+    """Return the licence and reference of a data source, or None for a source outside fedbench.
 
     Args:
         target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
@@ -51,7 +51,7 @@ def citation(target: str) -> Citation | None:
 
 @cache
 def method_name(algo: str) -> str:
-    """Return a method's name as papers print it, by the head of its config file; else ``algo``."""
+    """Return a method's printed name from the header of its config file, or else ``algo``."""
     path = CONFIG_DIR / "algo" / f"{algo}.yaml"
     if not path.is_file():
         return algo

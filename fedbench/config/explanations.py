@@ -1,4 +1,4 @@
-"""Errors of Hydra and OmegaConf in the user's terms, with what was probably meant."""
+"""Explanations of Hydra and OmegaConf errors in the user's terms, with likely corrections."""
 
 import difflib
 import re
@@ -13,8 +13,8 @@ from fedbench.core.errors import RequestError, install_hint, reason_of
 
 # Hydra's launchers that docs/cluster.md shows
 _EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}
-_MOST_CHOICES = 6  # in a hint
-# names of keys in other libraries and papers that are spelled quite differently
+_MOST_CHOICES = 6  # maximum number of choices in a hint
+# names used by other libraries and papers, too different for a match by spelling
 _SYNONYMS = {
     "learning_rate": "lr",
     "bs": "batch_size",
@@ -27,10 +27,10 @@ _SYNONYMS = {
 
 @contextmanager
 def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """Raise a RequestError for an error of Hydra, OmegaConf or a config file inside this block.
+    """Convert errors from Hydra, OmegaConf and config files in this block to a RequestError.
 
     Args:
-        known: Returns the dotted keys of the configuration.
+        known: Function that returns the dotted keys of the configuration.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -46,12 +46,12 @@ def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
 
 
 def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
-    """Return the objection of Hydra or OmegaConf in one line."""
+    """Return the explanation of a Hydra or OmegaConf error on one line."""
     from hydra.errors import MissingConfigException
     from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        # experiments have folders, other groups have groups inside
+        # experiments are in folders, other groups may contain nested groups
         file = str(error.missing_cfg_file)
         group, _, name = (
             file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
@@ -66,14 +66,14 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
         return f"{error.full_key}: {str(error).splitlines()[0]}"
 
     message = " ".join(str(error).split("\nSee https")[0].split())
-    if "hydra/launcher/submitit_" in message:  # a default of our presets for SLURM
+    if "hydra/launcher/submitit_" in message:  # a key from our SLURM presets
         return f"this launcher needs submitit; type {install_hint('slurm')}"
     overridden = re.search(r"Could not override '([^'@]*)", message)
     return _unknown_key(overridden[1], known) if overridden else message
 
 
 def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
-    """Return the message about a key that the configuration does not have."""
+    """Return the message for a key that the configuration does not contain."""
     divides = f"this data set assigns examples to clients itself; remove {key}"
     if key == "data/partition":
         return divides
@@ -91,10 +91,10 @@ def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
 
 
 def meant(key: str, known: Sequence[str]) -> str:
-    """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
+    """Return ``'; did you mean X?'`` for an unknown key, or else an empty string.
 
-    A key with the same last part comes first (``lr``: local.lr), then keys of other choices
-    (``mu``: algo.mu of fedprox), then the nearest spelling.
+    A key with the same last part is preferred (``lr``: local.lr), then keys of other choices
+    (``mu``: algo.mu of fedprox), then the closest spelling.
 
     Args:
         key: The unknown key.
@@ -125,7 +125,7 @@ def meant(key: str, known: Sequence[str]) -> str:
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """Return the keys of this name that other choices of groups have, with these choices."""
+    """Return the keys with this name in other choices of groups, each with these choices."""
     keys = []
     for group in ("algo", "data/partition", *SCENARIOS):
         prefix = group.replace("/", ".")

@@ -1,7 +1,7 @@
-"""Identity of a setting, whatever the seed, the machine and the place of the code.
+"""Identity of a setting, independent of the seed, the machine and the location of the code.
 
-The digest covers the values of the configuration, the content of the user files and the source of
-the user code that it names, and the stable names (:mod:`fedbench.config.targets`) and revisions of
+The digest covers the values of the configuration, the contents of the user files and the source of
+the user code named in it, and the stable names (:mod:`fedbench.config.targets`) and revisions of
 fedbench's own functions. It covers neither fedbench's version nor the paths of its modules.
 docs/adr/0011-identity.md gives the reasons.
 """
@@ -23,24 +23,24 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import reading, user_path
 from fedbench.core.validation import whole
 
-KeyPath: TypeAlias = tuple[Any, ...]  # the keys of a value, from the root of the configuration on
+KeyPath: TypeAlias = tuple[Any, ...]  # the keys from the root of the configuration to a value
 
 IDENTITY_FORMAT = 1
-"""Version of the rules in this module. It enters the digest from 2 on.
+"""Version of the rules in this module. From version 2 on, it is part of the digest.
 
-Raise it when the same configuration comes to mean different numbers for every run, for example
-because random streams or the loop change; all finished runs are then trained again. If one method
-changes, raise the ``REVISION`` of its file instead. If nothing but the place of
-code changes, add a row to ``history.yaml``.
+Increase it when the results of every configuration change, for example because random streams or
+the training loop change; all finished runs are then trained again. If one method changes, increase
+the ``REVISION`` in its file instead. If only the location of code changes, add a row to
+``history.yaml``.
 """
 
-# keys of data that name files or directories of the user
+# keys of data that name the user's files or directories
 DATA_FILES = ("file", "root", "json_train", "json_test", "train", "test")
-# what is recorded of a run: part of its identity, since the files differ, but never a departure
-# from a paper
+# keys that select recorded values: part of a run's identity, because its files differ, but never a
+# departure from a paper
 REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
-# the seed, and keys and sections that change no numbers, the precision of the engine aside; a
-# number that eval_train_every leaves out of a round is missing there and the same elsewhere
+# the seed, and keys and sections that do not change results (except engine.precision); values that
+# eval_train_every omits in some rounds are unchanged in all other rounds
 _NEUTRAL = (
     "seed.",
     "device.",
@@ -65,10 +65,10 @@ class Identity:
 
     Attributes:
         digest: Ten hexadecimal digits, the same for all seeds.
-        facts: What ``meta.json`` records: ``identity_format``; ``revision`` of each of fedbench's
-            own methods by configuration key; ``files``, the digest of each user file by
+        facts: Entries for ``meta.json``: ``identity_format``; ``revision``, the revision of each
+            fedbench method by configuration key; ``files``, the digest of each user file by
             configuration key; and ``code``, the SHA-256 of each source file of user code, or the
-            version of the package that it is installed with.
+            version of the installed package that contains it.
     """
 
     digest: str
@@ -126,12 +126,16 @@ def _dotted(path: KeyPath) -> str:
 
 
 def setting(config: Tree) -> Tree:
-    """Return the dotted keys that make the setting: all but the seed and neutral keys."""
+    """Return the dotted keys that define the setting, without the seed and neutral keys."""
     return leaves(_numbers(config))
 
 
 def _numbers(section: Tree, prefix: str = "") -> Tree:
-    """Return a configuration without the seed, neutral keys and options with earlier meanings."""
+    """Return a configuration without the seed, neutral keys and later keys at neutral values.
+
+    Later keys were added after the first release. At their neutral value, fedbench behaves as it
+    did before they existed.
+    """
     target = section.get("_target_")
     added = {}
     if isinstance(target, str):
@@ -153,7 +157,7 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
 
 
 def _canonical(value: Any, key: str = "") -> Any:
-    """Return a value as it enters the digest: functions by name, whole floats as ints."""
+    """Return a value in digest form: functions by stable name, whole floats as integers."""
     if isinstance(value, dict):
         return {str(k): _canonical(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -169,7 +173,7 @@ def _hash(tree: object) -> str:
 
 
 def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree]]:
-    """Yield a section and the sections in it, each with its keys from the root on."""
+    """Yield a section and all its subsections, each with its keys from the root."""
     yield path, section
     for name, value in section.items():
         if isinstance(value, dict):
@@ -178,10 +182,10 @@ def _sections(section: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree
 
 @cache
 def _revision(target: str) -> int:
-    """Return the constant ``REVISION`` of the file of one of fedbench's own methods; else 1.
+    """Return the constant ``REVISION`` in the file of a fedbench method, or 1 if there is none.
 
-    The file is read and not imported. A method's revision is raised when its results change,
-    also by a change of what it imports.
+    The file is read but not imported. A method's revision is increased when its results change,
+    even if the cause is a change in imported code.
     """
     module = target.rpartition(".")[0]
     file = _PACKAGE.parent / f"{module.replace('.', '/')}.py"
@@ -194,7 +198,7 @@ def _revision(target: str) -> int:
 
 
 def _user_files(config: Tree) -> dict[KeyPath, str]:
-    """Return the digests of the user's existing files that a configuration names, by their keys."""
+    """Return the digests of the existing user files named in a configuration, by key."""
     named = _declared_files(config) | _files_of_user_functions(config)
     results_dir = user_path("results_dir", config["results_dir"])
     digests = {}
@@ -206,13 +210,13 @@ def _user_files(config: Tree) -> dict[KeyPath, str]:
 
 
 def _declared_files(config: Tree) -> dict[KeyPath, Any]:
-    """Return the values of the keys that name files, by their keys."""
+    """Return the values of all keys that name files, by key."""
     data = config["data"]
     source = data["source"]
     named: dict[KeyPath, Any] = {("init", "path"): config["init"]["path"]}
     for name in DATA_FILES:
         named["data", name] = data.get(name)
-        # elsewhere these are splits of data.source
+        # otherwise, data.source.train and data.source.test name splits, not files
         if name in data or name not in ("train", "test"):
             named["data", "source", name] = source.get(name)
     partition = data.get("partition") or {}
@@ -222,9 +226,9 @@ def _declared_files(config: Tree) -> dict[KeyPath, Any]:
 
 
 def _files_of_user_functions(config: Tree) -> dict[KeyPath, Any]:
-    """Return the options of the user's own functions that look like paths, by their keys.
+    """Return the options of the user's functions that look like paths, by key.
 
-    They are strings, alone or in a list.
+    Each value is a string or a list that contains strings.
     """
     named: dict[KeyPath, Any] = {}
     user_sections: list[KeyPath] = []
@@ -247,7 +251,7 @@ def _files_of_user_functions(config: Tree) -> dict[KeyPath, Any]:
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
-    """Return the digest of the paths that a value or list names; None if there are none."""
+    """Return the digest of the existing paths named by a value or list, or None without any."""
     if isinstance(value, list):
         entries = []
         for entry in value:
@@ -259,19 +263,20 @@ def _digest_of(value: object, apart: Path) -> str | None:
 
 
 def _existing(value: object) -> Path | None:
-    """Return the path that a value names, if there is a file or directory."""
+    """Return the path named by a value, or None if it does not exist."""
     try:
         path = Path(str(value)).expanduser()
         return path if path.exists() else None
-    # a text that is too long for a path, or a home that is not there
+    # the text is too long for a path, or the home directory is unknown
     except (OSError, RuntimeError):
         return None
 
 
 def _looks_like_path(value: object) -> bool:
-    """Return whether a value has a separator or a suffix; ``sum`` is a word, even beside a file.
+    """Return whether a value contains a path separator or a file suffix.
 
-    The working directory and those around it, such as ``/``, are no data.
+    A plain word such as ``sum`` is not a path, even if a file has this name. The working directory
+    and its parents, such as ``/``, do not count as data.
     """
     if isinstance(value, list):
         return any(map(_looks_like_path, value))
@@ -288,7 +293,7 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
 
     Args:
         path: A file or a directory.
-        apart: A directory below ``path`` that does not count, such as that of the results.
+        apart: A directory below ``path`` to exclude, such as the results directory.
 
     Raises:
         RequestError: If the path cannot be read.
@@ -308,11 +313,11 @@ def _files(
     name: str,
     above: set[Path],
 ) -> Iterator[tuple[str, Path]]:
-    """Yield the files at and below a path with their relative names, in the order of the names."""
+    """Yield the files at and below a path with their relative names, sorted by name."""
     if path.is_file():
         yield name, path
         return
     real = path.resolve()
-    if path.is_dir() and real not in above:  # a link to a directory around it never ends
+    if path.is_dir() and real not in above:  # a link to a parent directory would never end
         for entry in sorted(path.iterdir(), key=lambda p: p.name):
             yield from _files(entry, f"{name}/{entry.name}".lstrip("/"), above | {real})

@@ -1,4 +1,4 @@
-"""Override texts (``KEY=VALUE``) in Hydra's grammar, and the config groups they choose from."""
+"""Overrides (``KEY=VALUE``) in Hydra's grammar, and the config groups from which they choose."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # fedbench's config tree: inside an installed package, next to the package in a checkout
 CONFIG_DIR = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
-_MOST_SIMILAR = 6  # choices in a hint
+_MOST_SIMILAR = 6  # maximum number of choices in a hint
 _OPTIONAL = ("experiment", "debug")  # groups without a default choice
-# keys whose values are paths: these are quoted, since Hydra's grammar lacks ~
+# keys whose values are paths; they are quoted because Hydra's grammar does not allow ~
 _PATHS = (
     "results_dir",
     "data_dir",
@@ -37,7 +37,7 @@ _PATHS = (
 )
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
-# runs of a sweep, and values of a range; they are listed before anything starts
+# maximum number of runs in a sweep and of values in a range; all are listed before a run starts
 MOST_RUNS = 100_000
 
 
@@ -51,10 +51,11 @@ class Override:
         added: Whether the key is added (``+key=value``).
         value: The parsed value; None for a sweep.
         sweeps: Whether the override has several values.
-        values: The texts of a sweep's values; empty if they cannot be listed, as those of
+        values: The texts of a sweep's values; empty if they cannot be listed, as for
             ``interval(0,1)``.
-        chooses: Whether it chooses from a config group or configures Hydra, and sets no key.
-        keys: The configuration keys that it sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b.
+        chooses: Whether the override chooses from a config group or configures Hydra, rather than
+            setting a key.
+        keys: The configuration keys that are set: ``algo={a: 1, b: 2}`` sets algo.a and algo.b.
     """
 
     text: str
@@ -67,17 +68,17 @@ class Override:
     keys: tuple[str, ...]
 
     def each(self) -> list[str]:
-        """Return an override text per value, none if the values of a sweep cannot be listed."""
+        """Return one override text per value, or an empty list if the values cannot be listed."""
         name = self.text.split("=", 1)[0]
         return [f"{name}={v}" for v in self.values] if self.sweeps else [self.text]
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
-    """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice.
+    """Return parsed overrides; ``experiment=null`` and ``debug=null`` cancel an earlier choice.
 
     Raises:
-        RequestError: If a text is not an override, deletes a key, or gives a config group anything
-            but a choice.
+        RequestError: If a text is not an override, deletes a key, or assigns a config group
+            anything but one choice.
     """
     overrides: list[Override] = []
     for text in texts:
@@ -87,7 +88,7 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
         ):
             overrides = [o for o in overrides if o.key != group]
         else:
-            # files of the user's own, none by default
+            # the group metrics has only the user's files and no default, so a choice is added
             adds = group == "metrics" and not value.startswith("{")
             overrides.append(_parsed(f"+{text}" if adds else text))
     return overrides
@@ -145,7 +146,7 @@ def _parsed(text: str) -> Override:
 
 @lru_cache(maxsize=1024)
 def by_hydra(text: str) -> HydraOverride:
-    """Return an override as Hydra parses it.
+    """Return an override parsed by Hydra.
 
     Raises:
         RequestError: If the text is not in Hydra's grammar.
@@ -155,9 +156,9 @@ def by_hydra(text: str) -> HydraOverride:
 
     key, equals, value = text.partition("=")
     try:
-        text.encode()  # without lone surrogates, which no file can hold
+        text.encode()  # reject lone surrogates, which cannot be stored in a file
         return OverridesParser.create().parse_override(text if key else "")
-    # ValueError: a number of thousands of digits
+    # ValueError: a number with thousands of digits, or a lone surrogate
     except (HydraException, RecursionError, ValueError) as error:
         fault = "is not an override; overrides are KEY=VALUE, such as rounds=10"
         if key and equals:
@@ -168,14 +169,14 @@ def by_hydra(text: str) -> HydraOverride:
 
 
 def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """Return the override texts of one string, of several, or of a nested mapping.
+    """Return the override texts in one string, several strings or a nested mapping.
 
     Args:
-        given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is
+        given: ``"algo=fedavg rounds=5"`` is split as by a shell; ``{"local": {"lr": 0.1}}`` becomes
             ``local.lr=0.1``.
 
     Raises:
-        RequestError: If it is something else.
+        RequestError: If ``given`` has another type or cannot be split.
     """
     if isinstance(given, Mapping):
         return [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
@@ -188,9 +189,9 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 
 def as_value(value: object) -> str:
-    """Return a Python value in Hydra's grammar, which quotes strings if they could be misread.
+    """Return a Python value in Hydra's grammar; strings that could be misread are quoted.
 
-    NumPy's scalars count as the Python values that they hold.
+    NumPy scalars are converted to Python values.
     """
     if hasattr(value, "item") and hasattr(value, "dtype"):
         value = value.item()
@@ -206,8 +207,8 @@ def as_value(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, so that Hydra's grammar takes it as it is."""
-    doubled = re.sub(r"(\\*)('|$)", r"\1\1\2", text)  # backslashes before a quote, and at the end
+    """Return a text in quotes, so that Hydra reads it literally."""
+    doubled = re.sub(r"(\\*)('|$)", r"\1\1\2", text)  # backslashes before a quote or at the end
     return "'" + doubled.replace("'", "\\'") + "'"
 
 
@@ -215,15 +216,15 @@ def quoted(text: str) -> str:
 
 
 def options(group: str, where: Path | None = None) -> list[str]:
-    """Return the choices of a config group as typed on the command line.
+    """Return the choices in a config group, as typed on the command line.
 
     Args:
         group: The group, such as ``algo`` or ``data/partition``.
-        where: A config tree to look in instead of fedbench's own.
+        where: Config tree to search instead of fedbench's own.
     """
     root = (where or CONFIG_DIR) / group
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    # files with an underscore are included by others
+    # files that begin with an underscore are only included by other files
     named = (f for f in files if not f.name.startswith("_"))
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
@@ -233,7 +234,7 @@ def unknown_choice(
     name: str,
     known: Sequence[str],
 ) -> RequestError:
-    """Return the error for a choice that a config group does not have, with similar ones."""
+    """Return the error for an unknown choice in a config group, with similar choices."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
     similar = [choice for choice in known if name and choice.startswith(name)]
     similar = similar or difflib.get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""The configuration of one run, read once from a mapping into dataclasses by pydantic."""
+"""The configuration of one run: dataclasses into which pydantic parses the resolved mapping."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -57,7 +57,7 @@ def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
 
 
 def _count_or(word: str) -> GetPydanticSchema:
-    """Return the annotation of a positive integer, or of a word that stands for None."""
+    """Return the annotation of a key that is a positive integer, or a word that means None."""
 
     def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = core_schema.union_schema([core_schema.literal_schema([word]), handler(Count)])
@@ -87,7 +87,7 @@ Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the config groups; those of scenarios by group."""
+    """The choices in the config groups; ``scenarios`` maps each scenario's group to its choice."""
 
     algo: str
     data: str
@@ -97,18 +97,18 @@ class Choices:
 
 
 class _Keys:
-    """A section of the configuration: it has no keys but its fields."""
+    """A section of the configuration, which rejects keys other than its fields."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
 class LocalConfig(_Keys):
-    """The section ``local``: the local solver and the work of a client in one round.
+    """The section ``local``: the local solver and a client's work in one round.
 
     Attributes:
         batch_size: Examples per batch, or None for a full batch.
-        epochs: Bounds of the number of local epochs, drawn per client and round.
+        epochs: Bounds for the number of local epochs, which is drawn per client and round.
     """
 
     lr: Positive
@@ -128,7 +128,7 @@ class LocalConfig(_Keys):
     @model_validator(mode="before")
     @classmethod
     def _of_keys(cls, section: Tree) -> Tree:
-        """Make the solver and the schedule of their keys."""
+        """Replace the keys of the solver and the schedule with these objects."""
         solver = SgdOptions(**{key: section[key] for key in _SOLVER})
         schedule_keys = {key: section[key] for key in _SCHEDULE}
         schedule = Schedule(**checked(Schedule, schedule_keys))
@@ -142,13 +142,12 @@ _SCHEDULE = {field.name for field in fields(Schedule)} - {"rounds"}
 
 @dataclass(frozen=True)
 class DataConfig(_Keys):
-    """The section ``data``: a source, a partition and label noise, and keys of the source.
+    """The section ``data``: a source, a partition, label noise, and keys of the source.
 
     Attributes:
-        partition: None where the source assigns examples to clients.
-        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is
-            null.
-        mirrors: Servers that are asked for missing files before the published addresses.
+        partition: The partition, or None if the source assigns examples to clients.
+        seed: Random seed of the partition and the split; the run's seed if ``data.seed`` is null.
+        mirrors: Servers to try for missing files before the published addresses.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore", allow_inf_nan=False)
@@ -168,7 +167,10 @@ class DataConfig(_Keys):
 
 @dataclass(frozen=True)
 class EngineConfig(_Keys):
-    """The section ``engine``: how a run is simulated; None is the choice by model and device."""
+    """The section ``engine``: how a run is simulated.
+
+    A key that is None is chosen according to the model and the device.
+    """
 
     mode: Mode
     cohort_size: AutoCount
@@ -187,7 +189,7 @@ class InitConfig(_Keys):
 
 @dataclass(frozen=True)
 class EvaluateConfig(_Keys):
-    """The section ``evaluate``: the number of clients that are evaluated, or None for all."""
+    """The section ``evaluate``: the number of clients to evaluate, or None for all."""
 
     clients: Annotated[int | None, _count_or("all")]
 
@@ -199,7 +201,7 @@ class Keys(_Keys):
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
             int.
-        tracker: Its target is None for no tracker.
+        tracker: The tracker; without a tracker, its target is None.
     """
 
     rounds: Natural
@@ -233,15 +235,15 @@ class RunConfig(Keys):
     """The configuration of one run.
 
     Attributes:
-        names: The choices of the config groups.
-        scenarios: What surrounds the method, by group.
-        tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
+        names: The choices in the config groups.
+        scenarios: Components of the scenarios, by group.
+        tree: The resolved configuration as nested dictionaries.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
-        departures: The keys that differ from the chosen experiment, each with [value there, value
-            here].
-        stored_tree: ``tree`` as files and trackers get it, with text from environment variables
-            unresolved.
+        departures: The keys that differ from the chosen experiment, each with [the experiment's
+            value, the run's value].
+        stored_tree: The form of ``tree`` for files (``config.yaml``) and trackers, in which text
+            from environment variables is unresolved.
     """
 
     names: Choices
@@ -254,12 +256,12 @@ class RunConfig(Keys):
 
     @property
     def digest(self) -> str:
-        """Digest of the setting, which names the run's directory."""
+        """Digest of the setting, part of the run's path."""
         return self.identity.digest
 
     @property
     def task_name(self) -> str:
-        """The experiment, or the data set where no experiment was chosen."""
+        """The experiment, or the data set if no experiment is chosen."""
         return self.names.experiment or self.names.data
 
     @property
@@ -289,12 +291,12 @@ def parse(
     choices: Mapping[str, Any],
     overrides: Sequence[str] = (),
 ) -> RunConfig:
-    """Return the typed configuration of a resolved mapping; every value is checked here, once.
+    """Check every value of a resolved mapping and return the typed configuration.
 
     Args:
-        tree: The resolved configuration, presets merged in.
-        choices: The choice of each config group.
-        overrides: The overrides that led to it, as typed.
+        tree: The resolved configuration with presets merged in.
+        choices: The choice in each config group.
+        overrides: The overrides that define the configuration, as typed.
 
     Raises:
         RequestError: If a key is unknown or a value is out of range.
@@ -319,7 +321,7 @@ def parse(
         source = _with_test_clients(keys.data.source, keys.data.test_clients)
         keys = replace(keys, data=replace(keys.data, source=source))
 
-    # without these sections, configuration and identity are those from before there were any
+    # without unused sections, configuration and identity are as before these sections existed
     unused = [key for key in ("metrics", *SCENARIOS) if not tree.get(key)]
     tree = {key: value for key, value in tree.items() if key not in unused}
     return RunConfig(
@@ -339,12 +341,12 @@ def parse(
 
 
 def _request_error(error: ValidationError, tree: Tree) -> RequestError:
-    """Return pydantic's first complaint about a configuration as an error that names the key."""
+    """Return pydantic's first error for a configuration as an error that names the key."""
     first = error.errors(include_url=False)[0]
     section: Any = tree
     parts: list[str] = []
     for part in first["loc"]:
-        # other parts are pydantic's names of types
+        # other parts are pydantic's type names
         if isinstance(section, dict) and part in section:
             section = section[part]
             parts.append(str(part))
@@ -357,13 +359,13 @@ def _request_error(error: ValidationError, tree: Tree) -> RequestError:
     if first["type"] == "missing":
         return RequestError(f"{key}{'.' if key else ''}{first['loc'][-1]} is missing")
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, WrongValue) and isinstance(section, dict):  # of a rule about several keys
+    if isinstance(cause, WrongValue) and isinstance(section, dict):  # a rule for a section
         key = f"{key}.{cause.name}"
     return WrongValue(key, fault(error, _REMEDIES.get(key, "")))
 
 
 def _refuse_contradictions(keys: Keys) -> None:
-    """Raise a RequestError for keys that do not go together."""
+    """Raise a RequestError for values that contradict each other."""
     rounds, every = keys.rounds, keys.eval_every
     for t in keys.keep_clients if isinstance(keys.keep_clients, tuple) else ():
         if t > rounds or (t % every and t != rounds):
@@ -379,7 +381,7 @@ def _refuse_contradictions(keys: Keys) -> None:
         )
     last_factor = keys.local.schedule.factor(max(0, rounds - 1))
     last_rate = keys.local.lr * last_factor
-    if last_rate < 1e-30:  # whose reciprocal still fits into float32
+    if last_rate < 1e-30:  # the reciprocal of 1e-30 still fits into float32
         message = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
         raise WrongValue(
             "local.schedule", f"{message}; use a decay_factor nearer to 1, or a larger decay_every"
@@ -387,7 +389,7 @@ def _refuse_contradictions(keys: Keys) -> None:
 
 
 def _with_test_clients(source: Component, test_clients: int | None) -> Component:
-    """Return a source that reads the test clients too, and splits the examples of none."""
+    """Return a source that also reads the test clients, and does not split clients' examples."""
     options = dict(source.options)
     if isinstance(options.get("clients"), int):
         options["clients"] += test_clients or 0

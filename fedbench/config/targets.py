@@ -1,9 +1,8 @@
-"""Functions that a configuration names by ``_target_``: names, code and calls.
+"""Functions that a configuration names in ``_target_``: their names, options and calls.
 
-The stable name of one of fedbench's own functions is its dotted path at its first release. It is an
-opaque identifier from then on: it is what enters the identity of a run, and what runs on disk and
-users' own YAML files may contain forever. A function of the user's own is identified by the source
-that it comes with (``user_sources``).
+The stable name of a fedbench function is its dotted path at its first release. From then on it is
+an opaque identifier: it is part of a run's identity, and it remains valid in stored runs and in
+users' YAML files. A user's function is identified by its source code (``user_sources``).
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from fedbench.core.errors import (
 from fedbench.core.user_code import raised
 from fedbench.core.validation import checked
 
-# what runs on disk were made with, where that has changed since
+# earlier names and behaviour that stored runs may depend on
 HISTORY: Tree = read_yaml(Path(__file__).with_name("history.yaml"))
 MOVED: dict[str, str] = HISTORY["moved"]
-# package -> extra with it
+# package -> extra that installs it
 _EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "privacy"}
 
 
@@ -39,18 +38,18 @@ _EXTRAS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "dp_accounting": "p
 
 
 def present(target: str, table: dict[str, str] = MOVED) -> str:
-    """Return the dotted path of a function today, given its stable or its present name."""
+    """Return a function's current dotted path, given its stable or current name."""
     module, dot, function = target.rpartition(".")
     return table.get(target) or table.get(module, module) + dot + function
 
 
 def stable(target: str) -> str:
-    """Return the stable name of a function, given its stable or its present name."""
+    """Return a function's stable name, given its stable or current name."""
     return present(target, {today: first for first, today in MOVED.items()})
 
 
 def within_fedbench(target: object) -> bool:
-    """Return whether a ``_target_`` names a function of fedbench itself."""
+    """Return whether a ``_target_`` names a fedbench function."""
     return str(target).split(".")[0] == "fedbench"
 
 
@@ -74,8 +73,8 @@ class Component:
     """A section of the configuration that names a function.
 
     Attributes:
-        target: Dotted name of the function, the key ``_target_``; None if no function is named.
-        options: The other keys: arguments of the function.
+        target: Dotted name of the function (the key ``_target_``), or None if none is named.
+        options: The other keys, which are arguments of the function.
     """
 
     target: str | None
@@ -83,10 +82,14 @@ class Component:
 
     @classmethod
     def of(cls, key: str, section: object) -> Component:
-        """Return the component of a section with this dotted key.
+        """Return the component defined by a section.
+
+        Args:
+            key: Dotted key of the section, for messages.
+            section: The section.
 
         Raises:
-            RequestError: If it is not a section.
+            RequestError: If the value is not a section.
         """
         if not isinstance(section, dict):
             raise WrongValue(
@@ -97,7 +100,7 @@ class Component:
         return cls(target, options)
 
     def inner(self, key: str) -> dict[str, Component]:
-        """Return the options that are components themselves.
+        """Return the options that are themselves components.
 
         Args:
             key: Dotted key of this component.
@@ -112,16 +115,16 @@ class Component:
 def checked_options(
     component: Component, key: str, given: Collection[str] = ()
 ) -> tuple[Callable[..., Any], Tree]:
-    """Return the function of a component and its options, checked by its signature alone.
+    """Return a component's function and its options, checked against the signature only.
 
     Args:
-        component: The function and its options; an option may be a component itself.
-        key: Its dotted key, for messages.
+        component: The function and its options; an option may itself be a component.
+        key: Dotted key of the component, for messages.
         given: Names of the arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, a key is unknown or missing, or a value is not
-            what its annotation declares.
+        RequestError: If the function does not exist, a key is unknown or missing, or a value does
+            not match its annotation.
     """
     function = function_of(component.target, key)
     place = _place(component, key)
@@ -152,17 +155,17 @@ def checked_options(
 
 
 def call(component: Component, key: str, **given: Any) -> Any:
-    """Call the function of a component with its options and the arguments in ``given`` it accepts.
+    """Call a component's function with its options and the arguments in ``given`` that it accepts.
 
     Args:
-        component: The function and its options; an option that is a component is called first, in
-            the same way.
-        key: Its dotted key, for messages.
+        component: The function and its options; an option that is itself a component is called
+            first, in the same way.
+        key: Dotted key of the component, for messages.
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If an option is wrong, the function rejects it, or a function of the user's
-            own raises an error.
+        RequestError: If an option is invalid or rejected by the function, or a user's function
+            raises an error.
     """
     function, options = checked_options(component, key, given)
     for name, part in component.inner(key).items():
@@ -180,19 +183,19 @@ def call(component: Component, key: str, **given: Any) -> Any:
 
 
 def _place(component: Component, key: str) -> str:
-    """Return the beginning of a message about a user's function; empty for those of fedbench."""
+    """Return the prefix of a message about a user's function; empty for a fedbench function."""
     return "" if within_fedbench(component.target) else f"{key}._target_={component.target}: "
 
 
 def function_of(target: str | None, key: str) -> Callable[..., Any]:
-    """Return the function of a dotted name, its present one or the one of its first release.
+    """Return the function with a dotted name.
 
     Args:
-        target: The name.
+        target: The function's stable or current name.
         key: Dotted key of the component, for messages.
 
     Raises:
-        RequestError: If it does not exist.
+        RequestError: If the function does not exist or its module cannot be imported.
     """
     if not isinstance(target, str) or "." not in target:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Code of the user's own: where it is imported from, and the source files that identify it."""
+"""The user's code: the path from which it is imported and the source files that identify it."""
 
 import hashlib
 import importlib
@@ -26,11 +26,12 @@ _imported: dict[Path, str] = {}  # source file -> its digest when it was importe
 
 @contextmanager
 def user_code_from(folder: Path | None) -> Iterator[None]:
-    """Put a configuration directory at the end of Python's path inside this block.
+    """Append a configuration directory to Python's path within this block.
 
-    So ``_target_`` finds its code. It comes last, so that a file in it never takes the place of an
-    installed module. Afterwards its modules are forgotten, so that the next run reads the files as
-    they are then, and modules that were loaded under the same names before are back.
+    ``_target_`` can then name code in this directory. The directory comes last in the path, so that
+    its files never replace an installed module. After the block, its modules are unloaded, so that
+    the next run reads the current files, and previously loaded modules of the same names are
+    restored.
     """
     if folder is None:
         yield
@@ -57,16 +58,16 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
 def source_files(module: str) -> dict[str, Path]:
     """Return the source files of a user's module, by name relative to its directory on the path.
 
-    They are all Python files of the configuration directory if the module lies there, and elsewhere
-    those of its package, or its own file. There are none for modules of Python and of installed
-    packages.
+    If the module is in the configuration directory, these are all Python files in that directory;
+    otherwise, all files of its package, or its only file. The result is empty for modules of Python
+    itself and of installed packages.
 
     Raises:
-        ModuleNotFoundError: If there is no such top-level module or package.
+        ModuleNotFoundError: If the top-level module or package does not exist.
     """
     top = module.partition(".")[0]
-    importlib.invalidate_caches()  # a file may have been written a moment ago
-    # importlib.util.find_spec would give the module that was imported before, perhaps from another
+    importlib.invalidate_caches()  # a file may just have been written
+    # importlib.util.find_spec would return the module imported earlier, perhaps from another
     # directory
     specs = (finder.find_spec(top, None) for finder in sys.meta_path)
     spec = next(filter(None, specs), None)
@@ -77,7 +78,7 @@ def source_files(module: str) -> dict[str, Path]:
     base = origin.parent
     if _is_installed(base) or not (packages or origin.suffix == ".py"):
         return {}
-    folders = {package: package.parent for package in packages}  # -> what names are relative to
+    folders = {package: package.parent for package in packages}  # package -> root of relative names
     if base.resolve() == user_folder.get():
         folders = {base: base}
     files = {}
@@ -95,7 +96,7 @@ def marks(module: str) -> dict[str, str]:
     """Return the digests of a module's source files by name, or the version of its distribution.
 
     Raises:
-        ModuleNotFoundError: If there is no such top-level module or package.
+        ModuleNotFoundError: If the top-level module or package does not exist.
     """
     if files := source_files(module):
         return {name: file_digest(file) for name, file in files.items()}
@@ -104,17 +105,17 @@ def marks(module: str) -> dict[str, str]:
 
 
 def forget_other_code(module: str) -> None:
-    """Let user code be imported again unless its present source is loaded.
+    """Unload user code if it was not loaded from its current source, so it is imported again.
 
-    A run then has the code of its identity. Modules of the same name may have been loaded from
-    another directory, or from these files before an edit.
+    A run then uses the code in its identity. Modules of the same name may have been loaded from
+    another directory, or from the same files before an edit.
 
     Raises:
-        ModuleNotFoundError: If there is no such top-level module or package.
+        ModuleNotFoundError: If the top-level module or package does not exist.
     """
     sources = source_files(module)
     digests = {file: file_digest(file) for file in sources.values()}
-    loaded: dict[str, bool] = {}  # module -> whether its source is the present one
+    loaded: dict[str, bool] = {}  # module -> whether its current source is loaded
     for path, file in sources.items():
         name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         origin = getattr(sys.modules.get(name), "__file__", None)
@@ -142,7 +143,7 @@ def file_digest(file: Path) -> str:
     )
 
 
-# the settings of a sweep share their files, which may be thousands of images
+# the settings of a sweep share their files, possibly thousands of images
 @lru_cache(maxsize=100_000)
 def _sha256(
     file: Path,
