@@ -1,9 +1,9 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
-``run`` runs an experiment and ``sweep`` many; ``load_results`` reads finished runs as pandas
-frames; ``tune``, ``compare``, ``report`` and ``plot`` do what the command line does; ``Algorithm``,
-``Averaging``, ``Stage``, ``descent`` and ``server_descent`` are what a method of one's own is made
-of.
+``run`` runs one experiment and ``sweep`` runs many; ``load_results`` reads finished runs as pandas
+frames; ``tune``, ``compare``, ``report`` and ``plot`` correspond to the commands of the same names;
+``Algorithm``, ``Averaging``, ``Stage``, ``descent`` and ``server_descent`` are the building blocks
+of your own methods.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 
 try:
     __version__ = version("fedbench-harness")
-except PackageNotFoundError:  # the sources are on the path but the package is not installed
+except PackageNotFoundError:  # the source is on the path, but the package is not installed
     __version__ = "0+unknown"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
+    """Import a public name on first use: importing torch, Hydra and pandas takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("plot", "report"):

@@ -1,4 +1,4 @@
-"""``python -m fedbench`` is the ``fedbench`` command."""
+"""Entry point of ``python -m fedbench``, which is equivalent to the ``fedbench`` command."""
 
 import sys
 

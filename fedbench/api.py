@@ -1,7 +1,8 @@
-"""The commands that run something as functions of Python values.
+"""Python functions for the commands that run experiments.
 
-They print the same and raise errors of a request. Their modules are imported when they are called:
-Matplotlib, Optuna and pandas take seconds together.
+They print the same output as the commands, and raise ``RequestError`` for an invalid request.
+Command modules are imported on the first call, because importing Matplotlib, Optuna and pandas
+takes seconds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,20 +28,20 @@ def run(
     *,
     config_dir: str | Path | None = None,
 ) -> Run:
-    """Run one experiment and return it; a run that is done already is read from disk.
+    """Run one experiment and return it; a finished run is loaded from disk.
 
     Args:
-        overrides: The arguments of ``fedbench`` on the command line, as one string (split as a
-            shell would) or a sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr":
+        overrides: The command-line arguments of ``fedbench``, as one string (split as in a shell)
+            or a sequence; or a nested mapping, such as ``{"algo": "fedavg", "local": {"lr":
             0.1}}``.
-        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+        config_dir: Your directory with config files and Python files, like ``--config-dir``.
 
     Returns:
-        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its
-        ``meta["status"]`` is done or diverged.
+        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``.
+        ``meta["status"]`` is "done" or "diverged".
 
     Raises:
-        RequestError: If the request is wrong; nothing is left on disk.
+        RequestError: If the request is invalid; nothing is left on disk.
         Exception: Any error that ended the training; calling ``run`` again resumes it.
     """
     with _user_code(config_dir) as folder:
@@ -54,17 +55,17 @@ def sweep(
     jobs: int = 1,
     config_dir: str | Path | None = None,
 ) -> list[Run]:
-    """Run every combination, as ``fedbench -m``, and return the complete runs in their order.
+    """Run every combination, like ``fedbench -m``, and return the complete runs in order.
 
     Args:
         overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or,
             in a mapping, a list, ``{"seed": [0, 1, 2]}``.
-        jobs: Number of runs at a time. In a script, more than one needs ``if __name__ ==
+        jobs: Number of simultaneous runs. In a script, more than one requires ``if __name__ ==
             "__main__":``.
-        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+        config_dir: Your directory with config files and Python files, like ``--config-dir``.
 
     Raises:
-        RequestError: If a combination is wrong; nothing is left on disk.
+        RequestError: If a combination is invalid; nothing is left on disk.
     """
     from fedbench.commands.sweep import execute
 
@@ -78,18 +79,19 @@ def tune(
     jobs: int = 1,
     config_dir: str | Path | None = None,
 ) -> CommandResult:
-    """Choose values of a method's keys on validation data, as ``fedbench tune``.
+    """Choose values for a method's keys on validation data, like ``fedbench tune``.
 
     Args:
-        overrides: Keys of the search and of the runs, with several values as for ``sweep``.
+        overrides: Configuration keys of the search and of its runs. A key may have several values,
+            as in ``sweep``.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
 
     Returns:
-        The result: its ``page`` has the tables.
+        The result; its ``page`` contains the tables.
 
     Raises:
-        RequestError: If the request is wrong.
+        RequestError: If the request is invalid.
     """
     return _search("tune", overrides, jobs, config_dir)
 
@@ -100,18 +102,18 @@ def compare(
     jobs: int = 1,
     config_dir: str | Path | None = None,
 ) -> CommandResult:
-    """Tune methods with one budget, run and test them, as ``fedbench compare``.
+    """Tune methods with the same budget, then run and compare them, like ``fedbench compare``.
 
     Args:
-        overrides: As for ``tune``; the methods are ``methods``.
+        overrides: As for ``tune``; the key ``methods`` lists the methods.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
 
     Returns:
-        The result: its ``page`` is that of the report.
+        The result; its ``page`` is the page of the report.
 
     Raises:
-        RequestError: If the request is wrong.
+        RequestError: If the request is invalid.
     """
     return _search("compare", overrides, jobs, config_dir)
 
@@ -130,14 +132,14 @@ def _search(
 
 @contextmanager
 def _user_code(config_dir: str | Path | None) -> Iterator[Path | None]:
-    """Let targets name modules of a user's directory inside this block."""
+    """Allow targets to name modules in the user's directory within this block."""
     folder = None if config_dir is None else existing_directory("config_dir", config_dir)
     with user_code_from(folder):
         yield folder
 
 
 def _axes(overrides: Overrides) -> list[str]:
-    """Return overrides as texts; a list in a mapping is several values."""
+    """Return overrides as strings; a list in a mapping stands for several values."""
     if not isinstance(overrides, Mapping):
         return to_overrides(overrides)
     texts = []

@@ -1,4 +1,4 @@
-"""The command line: its command with arguments as values, and exit statuses of errors."""
+"""The command line: parses arguments, calls the command and maps errors to exit statuses."""
 
 import os
 import re
@@ -33,10 +33,10 @@ from fedbench.runs.process import (
 )
 from fedbench.runs.run import DamagedRun
 
-# keys that are likely typed without a value
+# keys that users are likely to type without a value
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")
-_TURN = 10.0  # seconds that the first process has to print an error
-_MODULES = {"compare": "tune"}  # the module of a command, where it has another name
+_TURN = 10.0  # seconds that the first process is given to print an error
+_MODULES = {"compare": "tune"}  # modules whose name differs from that of the command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status
     except BrokenPipeError:
-        # Python flushes it once more at the end
+        # Python flushes stdout again at exit
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         return 1
@@ -59,11 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _execute(typed: list[str], debug: bool) -> int:
-    """Carry out a command line and return the exit status.
+    """Execute a command line and return the exit status.
 
     Raises:
-        RequestError: If it is wrong, or a file cannot be written by a command that runs nothing.
-        Exception: Whatever else ended it.
+        RequestError: If the command line is invalid, or a command that trains nothing cannot write
+            a file.
+        Exception: Any other error that ended the command.
     """
     top, parsers = tree()
     if not typed or typed[0] in ("-h", "--help"):
@@ -82,7 +83,7 @@ def _execute(typed: list[str], debug: bool) -> int:
     if unknown:
         raise _unknown_argument(parser, unknown[0])
     if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
-        command = "sweep"  # of one run, where a cluster carries it out
+        command = "sweep"  # a sweep of one run, executed on a cluster
     if WORLD_SIZE > 1 and command != "run":
         raise RequestError(
             "torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"
@@ -117,12 +118,12 @@ def _accepted(
     function: Callable[..., Any],
     values: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the values that are arguments of a function."""
+    """Return the values that a function accepts as arguments."""
     return {name: values[name] for name in signature(function).parameters if name in values}
 
 
 def _command(typed: list[str]) -> tuple[str, list[str]]:
-    """Return the command of a command line, ``run`` if none is typed, and the other arguments.
+    """Return the command, ``run`` if none is typed, and the other arguments.
 
     Raises:
         RequestError: If the first argument is neither a command nor an override.
@@ -146,7 +147,7 @@ def _command(typed: list[str]) -> tuple[str, list[str]]:
 
 
 def _unknown_argument(parser: Parser, typed: str) -> RequestError:
-    """Return the error for an argument of no command, such as a key typed with dashes."""
+    """Return the error for an unknown argument, such as a key typed with dashes."""
     name, _, value = typed.partition("=")
     key = name.lstrip("-").replace("-", "_")
     if not name.startswith("-"):
@@ -162,7 +163,7 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 
 
 def _explained(error: BaseException, debug: bool, forced: bool) -> int:
-    """Print what ended the command in one line, and return the exit status."""
+    """Print the error that ended the command on one line, and return the exit status."""
     if RANK:
         return _explained_by_other(error)
     if (end := interruption(error)) is not None:
@@ -180,17 +181,17 @@ def _explained(error: BaseException, debug: bool, forced: bool) -> int:
 
 
 def _explained_by_other(error: BaseException) -> int:
-    """Print what ended another process than the first, and return the exit status."""
+    """Print the error that ended a process other than the first, and return the exit status."""
     is_relayed = isinstance(error, LostProcess | FailedElsewhere) or interruption(error) is not None
     if is_relayed or (LOCAL_RANK and isinstance(error, RequestError)):
-        time.sleep(_TURN)  # torchrun ends all processes as soon as one has ended
+        time.sleep(_TURN)  # torchrun ends all processes as soon as one ends
         return 1
     return _fail(f"process {RANK} of {WORLD_SIZE}: {type(error).__name__}: {error}", 1)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Print nothing inside this block: the first process of torchrun prints for all."""
+    """Print nothing within this block: the first process of torchrun prints for all."""
     with (
         Path(os.devnull).open("w", encoding="utf-8") as null,
         redirect_stdout(null),

@@ -1,4 +1,4 @@
-"""The vocabulary of all other packages.
+"""The vocabulary shared by all other packages.
 
-Types, the record of a method, optimizers, randomness, validation and files.
+It comprises types, the record that defines a method, optimizers, randomness, validation and files.
 """

@@ -1,7 +1,8 @@
-"""A federated method as a record of pure functions whose defaults are FedAvg (ADR 0002).
+"""A federated method as a record of pure functions; the defaults are FedAvg (ADR 0002).
 
-Client functions read as for one client and broadcast over a cohort: a vector is [..., P], a
-client's number [..., 1]. Nothing in them mixes clients; only ``update`` reduces over the cohort.
+Client functions are written for one client and broadcast over a cohort: a vector has shape
+[..., P], a scalar per client [..., 1]. They never mix clients; only ``update`` reduces over the
+cohort.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ Weights = Literal["size", "uniform"]
 
 
 class LocalPart(TypedDict):
-    """The fields of an ``Algorithm`` that a local solver fills."""
+    """Fields of an ``Algorithm`` that a local solver provides."""
 
     start: Start
     step: Step
 
 
 class ServerPart(TypedDict):
-    """The fields of an ``Algorithm`` that a server optimizer fills."""
+    """Fields of an ``Algorithm`` that a server optimizer provides."""
 
     server_init: ServerInit
     update: Update
@@ -70,7 +71,7 @@ class ProximalTerm:
     Attributes:
         strength: Factor of the term.
         offset: Name of the local variable [C, P] that holds the offset, constant during the local
-            phase; None is 0.
+            phase. If None, the offset is 0.
     """
 
     strength: float
@@ -91,10 +92,10 @@ class ProximalTerm:
 
 @dataclass(frozen=True)
 class GradientShift:
-    """A term that stays the same during the local phase; an ``Extra``.
+    """A gradient term that is constant during the local phase; an ``Extra``.
 
     Attributes:
-        name: Name of the local variable [C, P] that holds it.
+        name: Name of the local variable [C, P] that holds the term.
     """
 
     name: str
@@ -113,14 +114,15 @@ class GradientShift:
 class Descent:
     """The step w <- w - rate · opt(gradient).
 
-    It is a type of its own because an engine may have a faster way to take it.
+    It is a separate type because an engine may have a faster implementation of the step.
 
     Attributes:
         opt: The optimizer.
-        gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
-        lr: The rate; None is the run's η_l.
+        gradient: Computes the vector passed to the optimizer. If None, ∇F_k(w; batch) plus
+            ``extra``.
+        lr: The learning rate. If None, the run's η_l.
         extra: Term added to the gradient, or None.
-        scale: Name of the local variable [C, 1] that the rate is multiplied by; None is 1.
+        scale: Name of the local variable [C, 1] that multiplies the rate. If None, the factor is 1.
     """
 
     opt: Optimizer = SGD
@@ -176,10 +178,10 @@ def descent(
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient).
 
-    Its state is reset at the start of every round.
+    The state of the solver is reset at the start of every round.
 
-    Compiled code can carry out an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. An
-    ``extra`` is ignored if ``gradient`` is given.
+    Compiled code supports an ``extra`` that is a ``ProximalTerm`` or a ``GradientShift``. ``extra``
+    is ignored if ``gradient`` is given.
 
     Args:
         opt: As for ``Descent``.
@@ -187,8 +189,8 @@ def descent(
         lr: As for ``Descent``.
         extra: As for ``Descent``.
         scale: As for ``Descent``.
-        variables: Makes further local variables at the beginning of local work, such as those that
-            ``extra`` and ``scale`` name.
+        variables: Creates further local variables at the start of local training, such as those
+            named by ``extra`` and ``scale``.
     """
 
     def start(
@@ -213,16 +215,15 @@ def by_weight(server: State, cohort: ClientInfo) -> Tensor:
 
 @dataclass(frozen=True)
 class Averaging:
-    """An ``Update`` that uses some uploads only through sums Σ ω_k u_k.
+    """An ``Update`` that uses some uploads only through their sums Σ ω_k u_k.
 
-    The weights are known before the local work. It is a type of its own because an engine can add
-    up these uploads as clients finish.
+    The weights are known before local training. It is a separate type because an engine can add up
+    these uploads as clients finish.
 
     Attributes:
-        step: The server's step; it sees these sums [P] in place of the uploads [C, P].
-        weights: The weights ω of each such upload, by its name.
-        rule: What a scenario puts in the place of ``summed``, such as a robust rule; None in
-            methods.
+        step: The server step; it receives these sums [P] in place of the uploads [C, P].
+        weights: The weights ω of each summed upload, by name.
+        rule: A scenario's replacement for ``summed``, such as a robust rule; None in methods.
     """
 
     step: Update
@@ -235,7 +236,7 @@ class Averaging:
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the server's state after the step, from the uploads of all clients [C, ...]."""
+        """Return the server state after the step, given the uploads of all clients [C, ...]."""
         return self.step(server, self.summed(server, uploads, cohort), cohort)
 
     def summed(
@@ -244,7 +245,7 @@ class Averaging:
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the uploads of all clients [C, ...] with these sums [P] in their places."""
+        """Return the uploads of all clients [C, ...], some of them replaced by their sums [P]."""
         if self.rule is not None:
             return self.rule(server, uploads, cohort)
         sums = {}
@@ -259,12 +260,12 @@ class Averaging:
 class ServerStep:
     """The server step w <- w - η_g · opt(direction(uploads)).
 
-    It is a type of its own so that its parts can be checked.
+    It is a separate type so that its parts can be checked.
 
     Attributes:
         opt: The optimizer.
-        lr: The server's step size η_g.
-        direction: The vector handed to the optimizer.
+        lr: Server step size η_g.
+        direction: Computes the vector passed to the optimizer.
     """
 
     opt: Optimizer
@@ -277,7 +278,7 @@ class ServerStep:
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the server's state after the step."""
+        """Return the server state after the step."""
         d, new = self.opt.update(self.direction(uploads, cohort), server)
         w = torch.add(server["w"], d, alpha=-self.lr)
         return {**server, **new, "w": w}
@@ -293,9 +294,10 @@ def server_descent(
 
     Args:
         opt: The optimizer.
-        lr: The server's step size η_g.
-        direction: The vector handed to the optimizer; by default Σ p_k Δ_k.
-        averaged: Uploads that ``direction`` sees as sums [P] with these weights (``Averaging``).
+        lr: Server step size η_g.
+        direction: Computes the vector passed to the optimizer; by default Σ p_k Δ_k.
+        averaged: Uploads that ``direction`` receives as sums [P], with their weights
+            (``Averaging``).
     """
     if direction is None:
         direction = _delta
@@ -311,7 +313,7 @@ def server_descent(
 
 
 def _delta(uploads: State, cohort: ClientInfo) -> Tensor:
-    """Return the average of the pseudo-gradients, which has been formed already: a ``Direction``."""
+    """Return the already averaged pseudo-gradient: a ``Direction``."""
     return uploads["delta"]
 
 
@@ -330,14 +332,14 @@ def start_from_client(
     client: State,
     info: ClientInfo,
 ) -> State:
-    """Begin at the broadcast model, with the variables of the client state: a ``start``."""
+    """Start from the broadcast model, with the variables of the client state: a ``start``."""
     return {"w": msg["w"], **client}
 
 
 def upload_with(*names: str) -> Finish:
     """Return a ``finish`` that uploads Δ_k and some local variables.
 
-    It keeps the local variables that make up the client state.
+    The new client state consists of the local variables with the names of the old one.
     """
 
     def finish(
@@ -356,18 +358,19 @@ def upload_with(*names: str) -> Finish:
 
 @dataclass(frozen=True)
 class Trials:
-    """Models made from the uploads, which clients measure before the server's step (ADR 0002).
+    """Candidate models from the uploads, evaluated by clients before the server step (ADR 0002).
 
-    ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C,
-    J], float64, and what ``propose`` returned among the uploads.
+    ``update`` receives the losses F_k on all training examples as ``cohort.probe["loss_trials"]``
+    [C, J], float64, and the values returned by ``propose`` among the uploads.
 
     Attributes:
-        propose: Makes the J models, under "trials" [J, P]. It sees the uploads as ``update`` does.
-        drawn: Whether a second cohort measures them, which is as large as the first and drawn
-            uniformly and independently of it; its clients are ``cohort.probe["trial_id"]`` [C].
-            Otherwise the cohort does.
-        vectors: Number of vectors [P] sent to each client, from which it makes all models; None is
-            J.
+        propose: Builds the J models, under "trials" [J, P]. It receives the same uploads as
+            ``update``.
+        drawn: Whether a second cohort evaluates the models. It is as large as the first, drawn
+            uniformly and independently of it, and its clients are ``cohort.probe["trial_id"]`` [C].
+            Otherwise, the cohort itself evaluates them.
+        vectors: Number of vectors [P] sent to each client, from which it builds all models. If
+            None, J.
     """
 
     propose: Propose
@@ -381,45 +384,43 @@ _SERVER = server_descent()
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A federated method. Every default is FedAvg's.
+    """A federated method. All defaults are those of FedAvg.
 
     Attributes:
-        server_init: Makes the state of the server.
-        client_init: Makes the state that one client keeps between rounds (FedAvg: none).
+        server_init: Creates the server state.
+        client_init: Creates the state that a client keeps between rounds (FedAvg: none).
         broadcast: The message sent to the clients.
-        start: The local variables at the beginning of local work.
+        start: The local variables at the start of local training.
         step: One local step on one batch.
         finish: The upload, and the client state after the round.
-        deliver: What a scenario does to the uploads of the whole cohort on their way to the server;
-            None in methods.
-        update: The server's step.
-        deploy: The model that is evaluated, or one for each client, of whom it may be given the
-            states of some only.
+        deliver: A scenario's transformation of the whole cohort's uploads before they reach the
+            server; None in methods.
+        update: The server step.
+        deploy: The model to evaluate, or one model per client. It may be called with the states of
+            only some clients.
         needs: Quantities measured for the cohort on all training examples and passed on in
             ``info.probe``: "loss" (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w))
-            at the broadcast w; "loss_init" (F_k at the first model of the run); "loss_after" and
+            at the broadcast w; "loss_init" (F_k at the initial model of the run); "loss_after" and
             "accuracy_after" at w_k, for ``update`` only.
-        weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
-        setup: An exchange before the first round: one step of every client, and an ``update`` of
+        weights: Aggregation weights p_k, "size" (n_k over the cohort's total) or "uniform" (1/C).
+        setup: An exchange before the first round: one step of every client, then an ``update`` of
             the server; or None.
-        instruct: Numbers for the clients of a cohort, made before their local work; they are added
-            to ``info.probe``. A function of the whole cohort, such as ranks, is possible here
-            alone. None if there are none.
-        trials: Models that clients measure before ``update``; None if there are none.
+        instruct: Computes numbers for the clients of a cohort before local training; they are added
+            to ``info.probe``. Only here can a client's number depend on the whole cohort, as ranks
+            do. None if there are no such numbers.
+        trials: Models that clients evaluate before ``update``; None if there are none.
         personal: A second local phase from the same broadcast, whose ``finish`` must upload
             nothing; None if there is none.
-        personal_epochs: Epochs of the second phase; None is the epochs of the first.
-        everyone: Reason why every client must take part in every round, or "" if a cohort may be
+        personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
+        everyone: Reason why every client must take part in every round; "" if cohorts may be
             sampled.
-        uniform: Reason why sampled cohorts must be drawn uniformly, or "" if they may be drawn by
-            size.
-        remarks: Remarks for the user on a finished run, from the last state of the server.
-        exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first
-            moments.
-        blends_examples: Whether local steps use weighted means of examples, which tokens do not
-            have.
-        kinds: What the server's step does with what clients send, as far as ``update`` does not
-            show it; it decides which scenarios are allowed (``fedbench.scenarios.allowed``).
+        uniform: Reason why cohorts must be sampled uniformly; "" if they may be sampled by size.
+        remarks: Returns remarks for the user on a finished run, given the final server state.
+        exposes: Vectors for diagnostics, by name: "moments" are the clients' first moments.
+        blends_examples: Whether local steps use weighted means of examples, which do not exist for
+            tokens.
+        kinds: Ways in which the server step uses client uploads, unless ``update`` already shows
+            them; they decide which scenarios are allowed (``fedbench.scenarios.allowed``).
     """
 
     server_init: ServerInit = _SERVER["server_init"]
@@ -452,7 +453,7 @@ class Algorithm:
 
     @property
     def averaging(self) -> Averaging:
-        """``update`` as one that is handed sums of some uploads, perhaps of none."""
+        """``update`` as an ``Averaging``, possibly without summed uploads."""
         if isinstance(self.update, Averaging):
             return self.update
         return Averaging(self.update, {})
@@ -464,14 +465,14 @@ class Stage(NamedTuple):
     Most methods are one stage; a factory may return a list of stages.
 
     Attributes:
-        algorithm: The algorithm; the model passes from one stage to the next.
+        algorithm: The algorithm; the model is passed from one stage to the next.
         rounds: Number of rounds.
-        sampler: Draws the cohorts; None is the sampler of the run.
-        eligible: Maps the state of the server to the clients [N] that may be drawn; all with
-            training examples if it is None or selects none of these.
-        after: Called after every round in which a result arrived; it may change states and labels.
-        keep: Entries of the states of server and clients that pass to this stage from the one
-            before. The method does not see those of the server.
+        sampler: Draws the cohorts. If None, the run's sampler.
+        eligible: Maps the server state to a mask [N] of the clients that may be drawn. All clients
+            with training examples may be drawn if it is None or selects none of them.
+        after: Called after every round in which a result arrived; may change states and labels.
+        keep: Entries of the server and client states that are carried over from the previous stage.
+            The method does not see those of the server.
     """
 
     algorithm: Algorithm

@@ -1,7 +1,7 @@
-"""Writing files and directories as a whole or not at all.
+"""Atomic writing of files and directories.
 
-What is written has a temporary name until it is complete: a reader never finds half of a file or a
-directory, and a process that is killed never leaves half of one under its name.
+A file or directory has a temporary name until it is complete. Readers therefore never find a
+partial file or directory, and a killed process never leaves one under the final name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def waiting_lock(
     work: str,
     wait: bool = True,
 ) -> Any:
-    """Return the lock of a file, which a ``with`` block releases, once no other process holds it.
+    """Acquire the lock of a file and return it, for use in a ``with`` block, which releases it.
 
     Args:
         file: The lock file.
-        work: What the process that holds it is doing, for the line that is printed before waiting.
-        wait: Whether to wait for a process that holds it.
+        work: Activity of the process that holds the lock, for the message printed before waiting.
+        wait: Whether to wait if another process holds the lock.
 
     Raises:
-        Timeout: If another process holds it, without ``wait``.
+        Timeout: If another process holds the lock and ``wait`` is False.
     """
     lock = FileLock(file)
     try:
@@ -53,11 +53,11 @@ def waiting_lock(
 
 
 class NotWritten(OSError):
-    """A file or directory cannot be written; the message names it, the fault and the remedy.
+    """Failure to write a file or directory; the message states the path, the error and the remedy.
 
     Args:
         path: The file or directory.
-        error: The error of the system.
+        error: The operating system's error.
     """
 
     def __init__(self, path: Path, error: OSError) -> None:
@@ -69,18 +69,18 @@ class NotWritten(OSError):
         self.path, self.error, self.errno = path, error, error.errno
 
     def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError]]:
-        """Let another process make it from its arguments, not from its message."""
+        """Let another process rebuild the exception from its arguments instead of its message."""
         return NotWritten, (self.path, self.error)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise ``NotWritten`` if ``path`` cannot be written inside this block."""
+    """Raise ``NotWritten`` if writing ``path`` fails within this block."""
     try:
         yield
     except NotWritten:
         raise
-    # of a directory: one text for all of its files, of which the first is enough
+    # for a directory, the message lists the errors of all files; the first one is enough
     except shutil.Error as error:
         first = re.search(r"\[Errno (\d+)\]", str(error))
         code = int(first[1]) if first else errno.EIO
@@ -98,11 +98,11 @@ def replace_file(
 
     Args:
         path: The file.
-        content: Its new content.
-        lasting: Whether the content is on the disk, in the sense of fsync, before it has its name.
+        content: New content of the file.
+        lasting: Whether to flush the content to disk with fsync before the file gets its name.
 
     Raises:
-        NotWritten: If that is not possible; the file is as it was.
+        NotWritten: If the file cannot be written; it is left unchanged.
     """
     with replacing(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -112,9 +112,9 @@ def replace_file(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path, which replaces ``path`` at the end of this block.
+    """Yield a temporary path, which replaces ``path`` at the end of this block.
 
-    It is removed if that fails.
+    The temporary file is removed if the block fails.
 
     Raises:
         NotWritten: If the file cannot be written.
@@ -125,19 +125,19 @@ def replacing(path: Path) -> Iterator[Path]:
             yield part
             part.replace(path)
         except BaseException:
-            # on a full disk, half of a large file would stay in the way
+            # on a full disk, a large partial file would continue to take up space
             part.unlink(missing_ok=True)
             raise
 
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """Give a copy of a directory, which takes its place at the end of this block.
+    """Yield a copy of a directory, which replaces it at the end of this block.
 
-    If that fails, nothing has changed.
+    If the block fails, the directory is unchanged.
 
     Args:
-        target: The directory; it need not exist. A link to a directory stays one.
+        target: The directory; it need not exist. A link to a directory remains a link.
 
     Raises:
         NotWritten: If the directory cannot be written.
@@ -153,7 +153,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             else:
                 new.mkdir()
             yield new
-            # it cannot move, or a shell is in it
+            # a mount point cannot be moved, and the working directory may be inside the directory
             if place.is_mount() or Path.cwd().is_relative_to(place):
                 move_files(new, place, _files_below(place))
             else:
@@ -181,11 +181,11 @@ def move_files(
     target: Path,
     earlier: Iterable[str],
 ) -> list[str]:
-    """Move all files below a directory into another one, in place of the earlier ones.
+    """Move all files below a directory into another directory, replacing the earlier files.
 
     Args:
-        source: The directory of the new files, which is removed.
-        target: The directory that they go to; its other files stay.
+        source: Directory of the new files; it is removed.
+        target: Directory that receives the files; its other files stay.
         earlier: Relative paths of the earlier files.
 
     Returns:
@@ -207,7 +207,7 @@ def move_files(
 
 
 def to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a directory, are on the disk and survive a power cut."""
+    """Flush a file or the entries of a directory to disk, to survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -10,8 +10,7 @@ from typing import Any
 def file_checksum(path: Path) -> list[Any]:
     """Return the size and the SHA-256 of a file.
 
-    Raises:
-        OSError: If it cannot be read.
+    Raises: OSError: If the file cannot be read.
     """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -24,11 +23,11 @@ def content_checksum(content: bytes) -> list[Any]:
 
 
 def check_files(folder: Path, checksums: Mapping[str, Any]) -> None:
-    """Compare files of a directory with their checksums.
+    """Compare files in a directory with their checksums.
 
     Raises:
-        OSError: If one of them cannot be read.
-        ValueError: If one of them has changed.
+        OSError: If a file cannot be read.
+        ValueError: If a file has changed.
     """
     for name, expected in checksums.items():
         if file_checksum(folder / name) != expected:
@@ -43,11 +42,9 @@ def with_checksum(content: Mapping[str, Any]) -> str:
 
 
 def read_with_checksum(path: Path) -> dict[str, Any]:
-    """Return the document of ``with_checksum`` in a file.
+    """Return the content of a document that ``with_checksum`` wrote to a file.
 
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it has changed.
+    Raises: OSError: If the file cannot be read. ValueError: If the file has changed.
     """
     try:
         outer = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Values of a configuration: nested mappings, YAML, and values as they are typed."""
+"""Values of a configuration: nested mappings, YAML, and values as typed in overrides."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 Tree = dict[str, Any]
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
-_FUNCTION = re.compile(  # a choice of a config group: one of fedbench's functions, or none
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast if libyaml is available
+_FUNCTION = re.compile(  # a choice in a config group: one of fedbench's functions, or none
     r"""
     ([\w.]+)\._target_=  # section
     (?:fedbench\.(?:\w+\.)*?)?
@@ -31,9 +31,7 @@ def from_yaml(text: str) -> Any:
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file.
 
-    Raises:
-        OSError: If it cannot be read.
-        yaml.YAMLError: If it is not YAML.
+    Raises: OSError: If the file cannot be read. yaml.YAMLError: If the file is not YAML.
     """
     return from_yaml(path.read_text(encoding="utf-8"))
 
@@ -50,9 +48,9 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
 
 
 def config_value(value: Any) -> str:
-    """Return a value as it is typed in an override.
+    """Return a value as typed in an override.
 
-    Equal numbers have the same text, and no digit is lost.
+    Equal numbers have the same text, and all digits are kept.
     """
     if value is None:
         return "null"
@@ -69,6 +67,6 @@ def config_value(value: Any) -> str:
 
 
 def keys_text(keys: Mapping[str, Any]) -> str:
-    """Return keys with their values as they are typed; own functions as choices of groups."""
+    """Return keys and values as typed, with fedbench's functions as choices in config groups."""
     text = " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
     return _FUNCTION.sub(lambda match: f"{match[1].replace('.', '/')}={match[2]}", text)

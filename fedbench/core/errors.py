@@ -1,4 +1,4 @@
-"""The exceptions for requests and processes that fail, and values as messages show them."""
+"""Exceptions for invalid requests and failed processes, and formatting of values in messages."""
 
 import difflib
 import json
@@ -10,32 +10,32 @@ from contextlib import contextmanager
 _REPR = reprlib.Repr()  # messages stay short, whatever a file contains
 _REPR.maxstring = _REPR.maxother = 300
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
-_LONGEST_WORD = 200  # characters of a name that similar ones are looked for
-# what pip installs; `fedbench` on the public index is another project
+_LONGEST_WORD = 200  # characters of a name that are compared with known names
+# name of the package for pip; `fedbench` on the public index is a different project
 DISTRIBUTION = "fedbench-harness"
 
 
 class RequestError(ValueError):
-    """A wrong request: the message says what was given, what is allowed and what to type instead.
+    """An invalid request; the message states the given value, the allowed values and a remedy.
 
     The command line prints the message alone and exits with status 2.
     """
 
 
 class LostProcess(Exception):
-    """Another process of the same run is gone."""
+    """Another process of the same run has disappeared."""
 
 
 class FailedElsewhere(Exception):
-    """Another process of the same run has failed; the message says which and why."""
+    """Another process of the same run has failed; the message names it and the reason."""
 
 
 class WrongValue(RequestError):
-    """A wrong value of one argument, or of one key of the configuration.
+    """An invalid value of an argument or of a configuration key.
 
     Args:
-        name: Name of the argument, or dotted key.
-        fault: The rest of the message: what is allowed, what was given and what to type.
+        name: Name of the argument, or the dotted key.
+        fault: The rest of the message: the allowed values, the given value and the remedy.
     """
 
     def __init__(self, name: str, fault: str) -> None:
@@ -45,13 +45,13 @@ class WrongValue(RequestError):
 
 @contextmanager
 def arguments_of(section: str) -> Iterator[None]:
-    """Let messages about wrong arguments name the full key.
+    """Name the full key in messages about invalid arguments.
 
     ``momentum must be ...`` becomes ``local.momentum must be ...``.
 
     Args:
-        section: The section of the configuration that the arguments come from. Names with a dot are
-            full keys already.
+        section: Section of the configuration that contains the arguments. Names with a dot are
+            already full keys.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def install_hint(extra: str) -> str:
 
 
 def typed(value: object) -> str:
-    """Return a value as a message shows it: text in quotes, null and true as they are typed."""
+    """Return a value for display in a message: strings in quotes, null and true as typed."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return shown(value)
@@ -80,7 +80,7 @@ def typed(value: object) -> str:
 def shown(value: object) -> str:
     """Return the ``repr`` of a value, shortened if it is long or deep.
 
-    Values come from files of any content.
+    The value may come from an arbitrary file.
     """
     try:
         return _REPR.repr(value)
@@ -89,15 +89,16 @@ def shown(value: object) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error says, in one short line; its class if it says nothing.
+    """Return the message of an error in one short line, or its class if the message is empty.
 
-    Control characters are escaped: the text may be that of a server, and a terminal obeys them.
+    Control characters are escaped, because the text may come from a server and a terminal would
+    interpret them.
     """
     text = " ".join(str(error).split()) or type(error).__name__
     return repr(text)[1:-1][:300]
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """Return ``'; did you mean X?'`` with the known name closest to ``given``, or nothing."""
+    """Return ``'; did you mean X?'`` with the closest known name, or an empty string."""
     matches = difflib.get_close_matches(given[:_LONGEST_WORD], list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""

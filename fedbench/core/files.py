@@ -1,4 +1,4 @@
-"""Paths that users type, and reading files."""
+"""Functions for paths typed by users and for reading files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +8,15 @@ from fedbench.core.errors import RequestError, WrongValue, reason_of, shown
 
 
 def user_path(name: str, value: object) -> Path:
-    """Return a path as a user has typed it, with ``~`` replaced by the home directory.
+    """Return a path typed by a user, with ``~`` replaced by the home directory.
 
     Args:
         name: Name of the key or argument, for messages.
         value: The path.
 
     Raises:
-        RequestError: If it contains a NUL, or names the home of a user that does not exist.
+        RequestError: If the path contains a NUL character, or names the home directory of a
+            nonexistent user.
     """
     text = str(value)
     if "\0" in text:
@@ -28,10 +29,9 @@ def user_path(name: str, value: object) -> Path:
 
 
 def existing_directory(name: str, value: object) -> Path:
-    """Return a directory that a user has named.
+    """Return a directory named by the user.
 
-    Raises:
-        RequestError: If there is none.
+    Raises: RequestError: If the directory does not exist.
     """
     folder = user_path(name, value)
     if not folder.is_dir():
@@ -45,13 +45,13 @@ def reading(
     fault: str = "cannot be read",
     remedy: str = "",
 ) -> Iterator[None]:
-    """Raise a RequestError that names a file in place of any error in reading it inside this block.
+    """Raise a RequestError that names the file if reading it fails within this block.
 
     Args:
         place: The file, or its name in an archive. A path that is neither a file nor a directory is
-            refused: reading from a pipe or a device need not end.
-        fault: What is wrong with the file if it cannot be read.
-        remedy: What to do about it.
+            refused, because reading from a pipe or a device may never end.
+        fault: Statement of the problem, for the message.
+        remedy: Advice for the user, for the message.
     """
     try:
         if isinstance(place, Path) and _is_device(place):
@@ -59,12 +59,12 @@ def reading(
         yield
     except RequestError:
         raise
-    except Exception as error:  # the decoder of a corrupt file may fail in any way
+    except Exception as error:  # decoders can raise any exception on a corrupt file
         raise RequestError(
             f"{place} {fault} ({reason_of(error)}){'; ' if remedy else ''}{remedy}"
         ) from error
 
 
 def _is_device(path: Path) -> bool:
-    """Return whether a path is there and is neither a file nor a directory."""
+    """Return whether a path exists and is neither a file nor a directory."""
     return path.exists() and not (path.is_file() or path.is_dir())

@@ -1,7 +1,7 @@
-"""The catalogue of metrics: label, unit, digits and better direction of every number of a run.
+"""The catalogue of metrics: label, unit, digits and better direction of every number in a run.
 
-Tables, figures, comparisons and the checks of a paper's file all use this catalogue; no metric is
-described anywhere else; its entries are in ``metrics.yaml``. This module does not read runs.
+Tables, figures, comparisons and the checks of a paper's file all use this catalogue, and no metric
+is described anywhere else. Its entries are in ``metrics.yaml``. This module does not read runs.
 """
 
 import re
@@ -16,7 +16,7 @@ _CLIENT = re.compile(r"client:(\d+)")
 
 
 def _exp(loss: Any) -> Any:
-    import numpy as np  # late: the command line lists tables without it
+    import numpy as np  # imported late: the command line lists tables without NumPy
 
     return np.exp(loss)
 
@@ -27,13 +27,14 @@ class MetricInfo:
 
     Attributes:
         name: The key.
-        unit: Shown unit; empty for a plain number.
-        factor: Factor from the unit of the run to the shown unit.
-        digits: Number of shown digits after the decimal point.
-        needs: For a derived number, the keys that its formula uses.
-        formula: For a derived number, its function of these keys; None for a key of
+        unit: Displayed unit; empty for a plain number.
+        factor: Factor that converts a run's value to the displayed unit.
+        digits: Number of displayed digits after the decimal point.
+        needs: Keys that the formula of a derived number uses.
+        formula: Function of these keys that computes a derived number; None for a key of
             ``rounds.jsonl``.
-        spread: Whether it measures how far apart clients are, not how good their models are.
+        spread: Whether the metric measures differences between clients rather than the quality of
+            models.
     """
 
     name: str
@@ -54,12 +55,12 @@ class MetricInfo:
 
     @property
     def sign(self) -> int:
-        """-1 where lower is better, else 1."""
+        """-1 if lower is better, otherwise 1."""
         return -1 if self.direction == "lower" else 1
 
     @property
     def difference_unit(self) -> str:
-        """Unit of a difference of two values: points of percentages; empty for plain numbers."""
+        """Unit of a difference of two values: "points" for percentages; empty for plain numbers."""
         return "points" if self.unit == "%" else self.unit
 
     def text(
@@ -67,17 +68,17 @@ class MetricInfo:
         value: float | None,
         sign: str = "",
     ) -> str:
-        """Return a value in the shown unit as text; a dash for None."""
+        """Return a value in the displayed unit as text; a dash for None."""
         return "–" if value is None else f"{value:{sign}.{self.digits}f}"
 
 
 def metric_info(name: str) -> MetricInfo:
     """Return the entry of a metric.
 
-    A ``val_`` metric is the one of the test examples, measured on validation examples.
+    A ``val_`` metric is the corresponding test metric, measured on validation examples.
 
-    A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and
-    has no better direction.
+    A key outside the catalogue, such as a user's own metric, is displayed unchanged and has no
+    better direction.
     """
     if (plain := name.removeprefix("val_")) != name:
         tested = metric_info("test_loss" if plain == "loss" else plain)
@@ -103,13 +104,13 @@ def metric_info(name: str) -> MetricInfo:
 def is_field(name: object) -> bool:
     """Return whether a name is a metric of a run.
 
-    It is in the catalogue, or is ``client:<k>``, the accuracy of client k.
+    Metrics are the names in the catalogue and ``client:<k>``, the accuracy of client k.
     """
     return isinstance(name, str) and (name in CATALOGUE or _CLIENT.fullmatch(name) is not None)
 
 
 def over_clients(name: str) -> bool:
-    """Return whether a metric is a statistic of accuracies that ``accuracy_metrics`` returns."""
+    """Return whether a metric is a statistic over clients from ``accuracy_metrics``."""
     return name.startswith(("accuracy_", "error_")) or name.removesuffix("_weighted") in _STATISTICS
 
 
@@ -117,12 +118,12 @@ def weighted_or_not(name: str, weighted: bool) -> str | None:
     """Return a statistic over clients with or without weights.
 
     Args:
-        name: A metric. If it is no statistic over clients, or one that weights do not change, it is
-            returned.
-        weighted: Whether clients are weighted by their test examples.
+        name: A metric. It is returned unchanged if it is not a statistic over clients, or if
+            weights do not affect it.
+        weighted: Whether clients are weighted by their number of test examples.
 
     Returns:
-        The name of the statistic; None if runs do not have it.
+        Name of the statistic; None if runs do not contain it.
     """
     plain = name.removesuffix("_weighted")
     if not over_clients(name) or plain in ("accuracy_min", "accuracy_max"):
@@ -136,9 +137,9 @@ def lower_is_better(name: str) -> bool:
     return metric_info(name).direction == "lower"
 
 
-# over clients, with names that do not begin with accuracy_ or error_
+# statistics over clients whose names do not begin with accuracy_ or error_
 _STATISTICS = ("angle_degrees", "kl_uniform")
-# of the metrics that they need; weighted statistics have the formulas of the others
+# functions of the metrics in ``needs``; weighted statistics use the formula of the unweighted one
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "train_perplexity": _exp,
     "error_mean": lambda mean: 1 - mean,
@@ -147,7 +148,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 
 def _catalogue() -> dict[str, MetricInfo]:
-    """Return the metrics of ``metrics.yaml``, derived ones with their formulas."""
+    """Return the metrics in ``metrics.yaml``, with the formulas of derived metrics."""
     entries = read_yaml(Path(__file__).with_name("metrics.yaml"))
     catalogue = {}
     for name, entry in entries.items():

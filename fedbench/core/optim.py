@@ -1,8 +1,8 @@
-"""First-order optimizers as pairs of pure functions, one vocabulary for clients and server.
+"""First-order optimizers as pairs of pure functions, shared by clients and server.
 
 ``update`` maps a gradient and a state to a direction and the optimizer's new state; the caller
-takes the step w <- w - rate · direction. The state it receives also holds the current model under
-``"w"``. Every line broadcasts: w and g may be [P] (server) or [C, P] (a cohort).
+takes the step w <- w - rate · direction. The state passed to ``update`` also contains the current
+model under ``"w"``. All operations broadcast: w and g may be [P] (server) or [C, P] (a cohort).
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ _ADAPTIVE = ("adaptive steps",)
 class Optimizer(NamedTuple):
     """An optimizer: a pair of pure functions.
 
-    ``init(w)`` returns a state, and ``update(g, state)`` a direction and the state's new entries.
+    ``init(w)`` returns a state. ``update(g, state)`` returns a direction and the new entries of the
+    state.
 
-    ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate:
-    the a_k of FedNova. It is None where that has no meaning (a direction that is not linear in the
-    gradients). ``parts`` names what it does in addition to a plain step: "momentum", "weight
-    decay", "clipping", "adaptive steps". ``rule`` has the options of an optimizer of the family of
-    ``sgd``; None for others.
+    ``passes(τ)`` returns the change of w after τ steps along a constant gradient, in units of rate
+    times gradient: the a_k of FedNova. It is None if the direction is not linear in the gradients.
+    ``parts`` names the additions to a plain step: "momentum", "weight decay", "clipping", "adaptive
+    steps". ``rule`` contains the options of an optimizer of the ``sgd`` family; None for others.
     """
 
     init: Callable[[Tensor], State]
@@ -52,10 +52,11 @@ def without(
     reason: str,
     *parts: str,
 ) -> Optimizer:
-    """Return ``opt`` if it has none of ``parts``; if none is named, it must take plain steps.
+    """Return ``opt`` if it uses none of ``parts``; by default, it must take plain steps.
 
     Raises:
-        RequestError: With the method, the setting that it cannot be combined with, and the reason.
+        RequestError: If ``opt`` uses one of ``parts``; the message states the method, the
+            incompatible setting and the reason.
     """
     remedies = {
         "momentum": "local.momentum=0",
@@ -72,7 +73,7 @@ def without(
 
 
 def chain(first: Optimizer, then: Optimizer) -> Optimizer:
-    """Return the optimizer that hands the direction of ``first`` to ``then`` as its gradient."""
+    """Return an optimizer that passes the direction of ``first`` to ``then`` as the gradient."""
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         d, a = first.update(g, state)
@@ -85,7 +86,7 @@ def chain(first: Optimizer, then: Optimizer) -> Optimizer:
         and then.rule
         and not (first.rule.momentum or then.rule.clip_norm or then.rule.weight_decay)
     ):
-        # clipping and decay come before momentum in ``sgd`` too
+        # ``sgd`` also applies clipping and decay before momentum
         rule = replace(first.rule, momentum=then.rule.momentum, nesterov=then.rule.nesterov)
     return Optimizer(
         lambda w: {**first.init(w), **then.init(w)},
@@ -101,10 +102,10 @@ def sgd(
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
 ) -> Optimizer:
-    """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
+    """Return SGD with the order of operations of ``torch.optim.SGD``: clip, decay, momentum.
 
-    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``. Arguments
-    and errors are those of ``SgdOptions``.
+    b <- ρ b + g (so b = g in the first step); the direction is b, or g + ρ b with ``nesterov``. For
+    arguments and errors, see ``SgdOptions``.
     """
     rule = SgdOptions(momentum, nesterov, weight_decay, clip_norm)
     if not (momentum or weight_decay or clip_norm):
@@ -116,7 +117,7 @@ def sgd(
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         if clip_norm is not None:
             length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
-            # length 0 is safe: the factor is then 1
+            # a length of 0 is safe: the factor is 1
             g = g * (clip_norm / length.clamp_min(clip_norm))
         if weight_decay:
             g = torch.add(g, state["w"], alpha=weight_decay)
@@ -130,7 +131,7 @@ def sgd(
         # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with
         # Nesterov Σ_{t=2}^{τ+1} b_t
         start = 1 if nesterov else 0
-        # the difference below cancels: float32 would leave no digit at ρ = 0.999
+        # the subtraction below cancels: at ρ = 0.999, float32 would leave no correct digit
         m = tau.double() + start
         power_sum = momentum * (1 - momentum**m) / (1 - momentum)
         a = (m - power_sum) / (1 - momentum) - start
@@ -149,7 +150,7 @@ def adam(
     bias_correction: bool = False,
     eps_inside: bool = False,
 ) -> Optimizer:
-    """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that are called FedAdam.
+    """Return Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations known as FedAdam.
 
     m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with
     ``eps_inside``; m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
@@ -158,9 +159,9 @@ def adam(
         beta1: Decay β1 of the first moment, in [0, 1).
         beta2: Decay β2 of the second moment, in [0, 1).
         tau: Constant τ > 0 in the denominator (ε in Adam).
-        v0: Initial value of v; None is τ².
-        bias_correction: Whether to divide by 1-β^t, where t counts the updates.
-        eps_inside: Whether τ is under the root.
+        v0: Initial value of v. If None, τ².
+        bias_correction: Whether to divide by 1-β^t, where t is the number of updates.
+        eps_inside: Whether τ is inside the square root.
     """
     return _adaptive(
         beta1,
@@ -178,9 +179,9 @@ def adagrad(
     tau: float,
     v0: float | None,
 ) -> Optimizer:
-    """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
+    """Return Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
 
-    Arguments are those of ``adam``.
+    For arguments, see ``adam``.
     """
     return _adaptive(
         beta1,
@@ -197,9 +198,9 @@ def yogi(
     tau: float,
     v0: float | None,
 ) -> Optimizer:
-    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but for v.
+    """Return Yogi (Zaheer et al., NeurIPS 2018): Adam without bias correction, with another v.
 
-    v <- v - (1-β2) g² sign(v - g²). Arguments are those of ``adam``.
+    v <- v - (1-β2) g² sign(v - g²). For arguments, see ``adam``.
     """
 
     def grow(v: Tensor, g2: Tensor) -> Tensor:
@@ -251,7 +252,7 @@ def _correction(
 
 
 def counter(w: Tensor) -> Tensor:
-    """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
+    """Return a counter at 0, [..., 1] for w [..., P], in float64 like the powers of β."""
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
@@ -262,13 +263,13 @@ def amsgrad(
     floor_inside: bool,
     bias_correction: bool = False,
 ) -> Optimizer:
-    """AMSGrad: m, v as Adam from 0 without correction; the denominator never falls.
+    """Return AMSGrad: m, v as in Adam, from 0 without correction; the denominator never decreases.
 
     ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022,
     option 1); otherwise v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by
     1-β1^t and √v̂ by √(1-β2^t).
 
-    Other args as in ``adam``.
+    For the other arguments, see ``adam``.
     """
 
     def init(w: Tensor) -> State:

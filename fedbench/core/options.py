@@ -1,4 +1,4 @@
-"""Options that Python code and configurations share, checked in one place.
+"""Options shared by Python code and configurations, checked in one place.
 
 Nothing here needs torch: the command line reads a configuration before it imports torch.
 """
@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 from fedbench.core.errors import WrongValue
 from fedbench.core.validation import checked, whole
 
-_LARGEST = 1e30  # its neighbours and its reciprocal still fit into float32
-_LARGEST_INTEGER = 2**53  # up to here every integer is a float
+_LARGEST = 1e30  # the neighbouring values and the reciprocal are still finite in float32
+_LARGEST_INTEGER = 2**53  # up to this value, every integer is exactly representable as a float
 
 Number = Annotated[
     float,
@@ -50,10 +50,10 @@ class SgdOptions:
 
     Attributes:
         momentum: Momentum ρ in [0, 1).
-        nesterov: Whether the momentum is Nesterov's.
+        nesterov: Whether to use Nesterov momentum.
         weight_decay: Weight λ of the L2 term λ/2 ||w||², whose gradient is added.
-        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not
-            clip.
+        clip_norm: Euclidean norm to which longer gradients are scaled (per client). If None,
+            gradients are not clipped.
 
     Raises:
         RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
@@ -74,14 +74,15 @@ class SgdOptions:
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """The amount and the kind of label noise.
+    """Amount and kind of label noise.
 
     Attributes:
         clients: Probability that a client is noisy (FedCorr's ρ).
-        level: Lowest noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's
-            τ).
-        kind: "uniform" redraws each label with that probability, uniformly over all classes, so
-            that it may come out right; "pair" replaces it by the next class with that probability.
+        level: Lowest noise level of a noisy client. Each noisy client's level is drawn from
+            U(level, 1) (FedCorr's τ).
+        kind: "uniform" redraws each label, with probability equal to the client's level, uniformly
+            over all classes, and may draw the correct one; "pair" replaces the label with the next
+            class, with the same probability.
     """
 
     clients: UnitInterval
@@ -94,24 +95,24 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A change of the learning rate of the local solver from round to round.
+    """Schedule of the local learning rate over rounds.
 
-    Within a round it is constant.
+    The rate is constant within a round.
 
-    In the round after t rounds, over all stages of a method, the rate is η_l times
+    In the round after t rounds, counted over all stages of a method, the rate is η_l times
 
     - "constant": 1;
     - "decay": φ^⌊t / decay_every⌋, φ = ``decay_factor``;
     - "step": φ^(number of entries of ``decay_at`` that are at most t);
-    - "cosine": f + (1 - f)(1 + cos(πt/T))/2 with f = ``decay_to`` and T = ``rounds``, as
-      ``torch.optim.lr_scheduler.CosineAnnealingLR`` with an ``eta_min`` of f η_l.
+    - "cosine": f + (1 - f)(1 + cos(πt/T))/2 with f = ``decay_to`` and T = ``rounds``, as in
+      ``torch.optim.lr_scheduler.CosineAnnealingLR`` with ``eta_min`` = f η_l.
 
     Attributes:
         schedule: The rule.
-        decay_factor: φ in (0, 1], of "decay" and "step".
-        decay_every: Number of rounds from one decay to the next, of "decay".
-        decay_at: Numbers of rounds after which the rate decays, ascending, of "step".
-        decay_to: UnitInterval f in [0, 1) of the rate that "cosine" falls to.
+        decay_factor: Factor φ in (0, 1]; for "decay" and "step".
+        decay_every: Number of rounds between decays; for "decay".
+        decay_at: Numbers of rounds after which the rate decays, ascending; for "step".
+        decay_to: Fraction f in [0, 1) of the initial rate that "cosine" decays to.
         rounds: Number of rounds T of the run.
 
     Raises:
@@ -151,11 +152,11 @@ class Schedule:
 
     @property
     def depends_on_rounds(self) -> bool:
-        """Whether the first rounds of a longer run have other rates."""
+        """Whether the rates of a round depend on the total number of rounds."""
         return self.schedule == "cosine"
 
     def factor(self, round: int) -> float:
-        """Return what the learning rate is multiplied by in the round after ``round`` rounds."""
+        """Return the factor on the learning rate in the round after ``round`` completed rounds."""
         if self.schedule == "cosine":
             angle = math.pi * round / max(1, self.rounds)
             return self.decay_to + (1 - self.decay_to) * (1 + math.cos(angle)) / 2

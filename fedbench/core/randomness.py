@@ -1,14 +1,13 @@
-"""Keyed randomness, and the cohorts drawn by it.
+"""Keyed randomness, and cohorts drawn with it.
 
 Every draw is a pure function of (seed, purpose, round, ...).
 
-No generator has a state that would have to be kept: a draw does not depend on earlier draws, so
-batches and cohorts are the same for every algorithm, engine mode, cohort size and device, and after
+No generator state has to be saved, because a draw does not depend on earlier draws. Batches and
+cohorts are therefore the same for every algorithm, engine mode, cohort size and device, and after
 resuming.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), chained over the
-coordinates. Tensors hold the 64 bits as int64; products wrap around as they do in unsigned
-arithmetic.
+coordinates. Tensors store the 64 bits as int64; products wrap around as in unsigned arithmetic.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:  # data sources, which draw with NumPy alone, are imported to plan runs
+if TYPE_CHECKING:  # planning runs imports data sources, which draw with NumPy alone
     import torch
     from torch import Tensor
 
@@ -32,15 +31,15 @@ Sampler = Callable[[int, np.ndarray, int], np.ndarray]
 _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
-# From this many ids, one in ``_FEW`` or fewer is drawn without a look at the others, whose keys
-# would take longer than a round of a small model: 16 ms for a million.
+# With at least ``_POPULATION`` ids, a draw of at most one in ``_FEW`` skips the keys of all others:
+# computing them (16 ms for a million ids) would take longer than a round of a small model.
 _POPULATION, _FEW = 2**15, 100
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a draw under the seed of the run.
+    """Purpose of a random draw under the run's seed.
 
-    Purposes are independent. Values are part of the results.
+    Draws for different purposes are independent. Changing a value changes results.
     """
 
     INIT = 1
@@ -54,7 +53,7 @@ class Purpose(enum.IntEnum):
     AUGMENT = 9
     TRIALS = 10
     EVALUATION = 11  # which clients are evaluated
-    REACHED = 12  # this one and those below: scenarios
+    REACHED = 12  # this purpose and the following ones belong to scenarios
     TRAITS = 13
     JITTER = 14
     STRAGGLERS = 15
@@ -71,20 +70,20 @@ class Purpose(enum.IntEnum):
 
 
 class DataPurpose(enum.IntEnum):
-    """The purpose of a draw under the seed of the data. Values are part of the results.
+    """Purpose of a random draw under the seed of the data. Changing a value changes results.
 
-    Draws of different numbers are independent. Partitions and the choice of images share number 0,
-    and so draw from the same stream.
+    Draws with different numbers are independent. Partitions and the choice of images share number 0
+    and therefore draw from the same stream.
     """
 
-    PARTITION = 0  # examples among clients
-    SPLIT = 1  # into training and test examples
-    CLIENTS = 2  # which of the data's own clients take part
+    PARTITION = 0  # which client owns which examples
+    SPLIT = 1  # which examples are for training and which for testing
+    CLIENTS = 2  # which clients of the source take part
     LABEL_NOISE = 3
     VALIDATION = 8  # which training examples of a client are held out
     ROLES = 7  # which clients of a text source are read
-    AVAILABILITY = 13  # of classes
-    IMAGES = 0  # an alias of PARTITION: which images of a source are read
+    AVAILABILITY = 13  # degree of availability of each class
+    IMAGES = 0  # alias of PARTITION: which images of a source are read
 
 
 def _signed(x: int) -> int:
@@ -103,12 +102,12 @@ def key(*coordinates: int) -> int:
 
 
 def _shift(x: Any, bits: int) -> Any:
-    """Return x >> bits as for unsigned numbers (int64 shifts copy the sign bit)."""
+    """Return x >> bits as for unsigned integers (int64 shifts copy the sign bit)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def fold_in(base: int, *coordinates: Integers) -> Integers:
-    """Return 63-bit keys of ``base`` chained with int64 arrays or tensors, whose shapes broadcast.
+    """Return 63-bit keys of ``base`` chained with int64 arrays or tensors of broadcastable shapes.
 
     The keys are uniform, non-negative int64.
     """
@@ -123,9 +122,9 @@ def fold_in(base: int, *coordinates: Integers) -> Integers:
 
 
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
-    """Return a fresh CPU generator, for a purpose that needs many draws at once.
+    """Return a new CPU generator, for a purpose that needs many draws at once.
 
-    The initial model is such a purpose.
+    Drawing the initial model is such a purpose.
     """
     import torch
 
@@ -137,9 +136,9 @@ def data_generator(
     purpose: DataPurpose,
     *further: int,
 ) -> np.random.Generator:
-    """Return a fresh generator for a draw of the data set.
+    """Return a new generator for a random draw of the data set.
 
-    ``further`` separates the draws of one purpose, by client.
+    ``further`` separates draws for the same purpose, for example by client.
     """
     return np.random.default_rng([seed, purpose, *further])
 
@@ -158,15 +157,15 @@ def integers(
 def without_replacement(
     base: int, size: int, weight: np.ndarray, uniform: bool = True
 ) -> np.ndarray:
-    """Draw ``size`` of the ids with positive weight, without replacement.
+    """Draw ``size`` ids with positive weight, without replacement.
 
     Args:
-        base: The key of the draw.
-        size: Number of ids; all with positive weight if there are fewer.
+        base: Key of the draw.
+        size: Number of ids. If fewer have positive weight, all of these are drawn.
         weight: Non-negative weights [N]; ids of weight 0 are never drawn.
-        uniform: Draw every id with the same probability; otherwise one after another with
-            probability proportional to weight (exponential clocks: the ids with the smallest E_k /
-            weight_k; Efraimidis & Spirakis, IPL 2006).
+        uniform: Whether all ids have the same probability. Otherwise, ids are drawn one after
+            another with probability proportional to weight (exponential clocks: the ids with the
+            smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
 
     Returns:
         The ids [size], ascending.
@@ -191,8 +190,8 @@ def without_replacement(
 
 
 def cohort_size(participation: float | int, clients: int) -> int:
-    """Return the number of clients that take part: a fraction is rounded up."""
-    # 1e-9: 0.1 * 30 is a little more than 3 in floating point
+    """Return the number of participating clients; a fraction is rounded up."""
+    # 1e-9: 0.1 * 30 is slightly above 3 in floating point
     if isinstance(participation, float):
         return max(1, ceil(participation * clients - 1e-9))
     return participation
@@ -201,12 +200,13 @@ def cohort_size(participation: float | int, clients: int) -> int:
 def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sampler:
     """Return a sampler of cohorts.
 
-    It maps (round, training examples per client [N], seed) to the ids of the cohort, ascending.
+    The sampler maps (round, training examples per client [N], seed) to the ids of the cohort,
+    ascending.
 
     Args:
         participation: Fraction of the N clients in (0, 1], rounded up, or a number of clients.
-        by_size: Whether to draw with probability proportional to the number of training examples,
-            not uniformly.
+        by_size: Whether to draw with probability proportional to the number of training examples
+            instead of uniformly.
 
     Clients without training examples are never drawn. Sampling is without replacement.
     """
@@ -233,9 +233,9 @@ def one_by_one(
     n: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """Sample one client per round: every client with training examples in turn.
+    """Sample one client per round, cycling through all clients with training examples.
 
-    The order is a new one in every turn.
+    Each cycle has a new random order.
     """
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
@@ -250,15 +250,15 @@ def dropout(
     key: Tensor,
     place: int,
 ) -> Tensor:
-    """Return x [...] with about ``share`` of its values dropped.
+    """Return x [...] with about a fraction ``share`` of its values dropped.
 
-    Dropped values are 0; the others are divided by 1 - share.
+    Dropped values become 0; the others are divided by 1 - share.
 
     Args:
         x: The values.
         share: Fraction of values to drop, in [0, 1).
-        key: Key of the draws, one integer; the same key drops the same values.
-        place: Number that separates several draws under one key.
+        key: Integer key of the random draws; the same key drops the same values.
+        place: Number that distinguishes several draws under the same key.
     """
     import torch
 

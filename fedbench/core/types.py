@@ -1,7 +1,8 @@
-"""The types that all layers share.
+"""Types shared by all layers.
 
-Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of
-a batch. Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
+Shapes: N clients, C clients in the cohort of a round, A <= C clients that are still training, P
+parameters, B examples in a batch. Δ_k = w - w_k is the pseudo-gradient of client k and always
+points uphill.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-_PIECE = 2**22  # values of models that are checked, or turned into float64, at once
+_PIECE = 2**22  # number of model values that are checked, or converted to float64, at once
 
 
 class Batch(NamedTuple):
-    """One batch of each of A clients. Rows with weight 0 are padding."""
+    """One batch for each of A clients. Rows with weight 0 are padding."""
 
     x: Tensor  # [A, B, ...]
-    y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
+    y: Tensor  # [A, B], or [A, B, L] for sequences with a label per token
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
-    # [A] int64: keys of the draws of this training step; None draws nothing
+    # [A] int64: keys of the random draws of this training step; None if nothing is drawn
     key: Tensor | None = None
-    step: int = 0  # number of the local step in the round, the same for all clients
+    step: int = 0  # index of the local step in the round, the same for all clients
 
 
 class Predictions(NamedTuple):
-    """The outputs of a model on M training examples, client by client."""
+    """Outputs of a model on M training examples, client by client."""
 
     rows: Tensor  # [M] rows of the data set
     logits: Tensor  # [M, classes]
@@ -65,9 +66,9 @@ class Oracle(Protocol):
         batch: Batch,
         lr: Tensor,
     ) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
+        """Update w [A, P] in place to w - lr · ∇F_k(w; batch); lr [A, 1].
 
-        An oracle that does not need the whole gradient at once saves its memory.
+        An oracle that does not need the whole gradient at once can save its memory here.
         """
         w.addcmul_(lr, self.grad(w, batch), value=-1)
 
@@ -76,19 +77,19 @@ class Oracle(Protocol):
 class ClientInfo:
     """Facts about each client of a cohort in one round.
 
-    On the server every tensor is [C] (a probed gradient [C, P]); client functions see
-    ``columns()``: [C, 1].
+    On the server, every tensor has shape [C] (a probed gradient [C, P]); client functions receive
+    ``columns()``, with shape [C, 1].
 
     Attributes:
         id: Index of the client in the data set, int64.
         n: Number of training examples.
         p: Aggregation weight; the weights of a cohort sum to 1.
-        steps: Number of local steps of this round, τ_k.
+        steps: Number of local steps in this round, τ_k.
         lr: Learning rate of the local solver, η_l.
-        per_epoch: Number of batches of a local epoch.
-        key: Key of the client's own draws in this round, non-negative int64
+        per_epoch: Number of batches in a local epoch.
+        key: Key of the client's random draws in this round, non-negative int64
             (``fedbench.core.randomness.fold_in``).
-        probe: Measurements that the algorithm asked for (``Algorithm.needs``).
+        probe: Measurements requested by the algorithm (``Algorithm.needs``).
     """
 
     id: Tensor
@@ -101,11 +102,11 @@ class ClientInfo:
     probe: State = field(default_factory=dict)
 
     def columns(self) -> ClientInfo:
-        """Return the view for client functions: numbers as [C, 1], gradients unchanged."""
+        """Return the view for client functions: scalars as [C, 1], gradients unchanged."""
         return self._map(lambda v: v.unsqueeze(1) if v.dim() == 1 else v)
 
     def take(self, rows: Tensor | slice) -> ClientInfo:
-        """Return the clients at positions ``rows``, in that order; those of a slice as views."""
+        """Return the clients at positions ``rows``, in that order; a slice gives views."""
         return self._map(lambda v: v[rows])
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> ClientInfo:
@@ -119,29 +120,29 @@ class ClientInfo:
 # ---- the functions of a method (fedbench.core.algorithm)
 
 Need = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
-# what the server's step does with what clients send, where scenarios have to know it
+# ways in which the server step uses client uploads that are relevant to scenarios
 # (docs/scenarios.md)
 Kind = Literal[
-    "numbers",  # numbers, such as losses or numbers of steps, or single updates enter it
-    "weights",  # it weighs the clients
-    "every",  # it needs every vector by itself
-    "several",  # several vectors of different units enter it
+    "numbers",  # the step uses numbers, such as losses or numbers of steps, or single updates
+    "weights",  # the step weights the clients
+    "every",  # the step needs every single vector
+    "several",  # the step uses several vectors with different units
     "masks",  # uploads are masked
-    "integrates",  # it keeps a mean of client states that only increments change
-    "replaces",  # uploads replace values of the server
+    "integrates",  # the server keeps a mean of client states that only increments change
+    "replaces",  # uploads replace server values
     "moments",  # second moments are sent in both directions
-    "moments down",  # second moments are in the broadcast alone
+    "moments down",  # second moments are only in the broadcast
     "equal steps",  # all clients have to take the same number of steps
-    "visits",  # every client is visited once, alone
+    "visits",  # each round visits a single client, and every client in turn
 ]
 
-# (w [P], N) -> the server's state, which holds the model under "w"
+# (w [P], N) -> server state, which contains the model under "w"
 ServerInit = Callable[[Tensor, int], State]
-# w [P] -> the state of one client; the loop keeps the states of all clients as [N, ...]
+# w [P] -> state of one client; the loop stores the states of all clients as [N, ...]
 ClientInit = Callable[[Tensor], State]
-# server state -> everything that a client may know of the server in this round
+# server state -> everything that clients may know about the server in this round
 Broadcast = Callable[[State], State]
-# (message, client state, info) -> local variables, which hold the model under "w"
+# (message, client state, info) -> local variables, which contain the model under "w"
 Start = Callable[[State, State, ClientInfo], State]
 # one local step: (oracle, message, local variables, batch, info) -> local variables
 Step = Callable[[Oracle, State, State, Batch, ClientInfo], State]
@@ -152,28 +153,26 @@ Finish = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 Deliver = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
 Update = Callable[[State, State, ClientInfo], State]
-# (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each
-# client's own, [N, P]
+# (server state, client states [N, ...]) -> model to evaluate, [P], or one model per client, [N, P]
 Deploy = Callable[[State, State], Tensor]
 # (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort,
 # [C, P]
 Expose = Callable[[State, State], Tensor]
-# (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
+# (oracle, message, local variables, batch, info) -> vector passed to the local solver, [C, P]
 Gradient = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
-# (message, local variables, info) -> a term added to the gradient of a batch, [C, P]
+# (message, local variables, info) -> term added to the gradient of a batch, [C, P]
 Extra = Callable[[State, State, ClientInfo], Tensor]
-# (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
+# (uploads [C, ...], cohort [C]) -> uphill direction passed to the server's optimizer, [P]
 Direction = Callable[[State, ClientInfo], Tensor]
-# (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients,
-# [C]
+# (server state, cohort [C] with measurements at the broadcast model) -> client weights, [C]
 Weighting = Callable[[State, ClientInfo], Tensor]
-# (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the
-# clients, [C] each
+# (server state, cohort [C] with measurements at the broadcast model) -> numbers for the clients,
+# [C] each
 Instruct = Callable[[State, ClientInfo], State]
-# (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update``
-# needs of their making
+# (server state, uploads, cohort [C]) -> models to evaluate, "trials" [J, P], and by-products that
+# ``update`` needs
 Propose = Callable[[State, State, ClientInfo], State]
-# (model w [P], clients [c], labels [T]) -> its outputs on all their training examples
+# (model w [P], clients [c], labels [T]) -> model outputs on all training examples of these clients
 PredictFn = Callable[[Tensor, np.ndarray, Tensor], Predictions]
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], predict_fn) -> new
 # states and labels
@@ -192,19 +191,19 @@ def to_device(
 ) -> Tensor:
     """Return an array as a tensor on ``device``, of ``dtype`` if given.
 
-    On a CPU it may share the array's memory.
+    On a CPU, the tensor may share the array's memory.
 
-    The host does not wait for a GPU to finish what it has been given: ordinary memory is staged
-    before the call returns, so that the array may change or go away, and the copy takes its place
-    among the operations on the device.
+    The host does not wait for the GPU to finish earlier work. Pageable memory is staged before the
+    call returns, so the array may then be changed or freed, and the copy is queued with the other
+    operations on the device.
     """
     return torch.from_numpy(values).to(device, dtype, non_blocking=True)
 
 
 def all_finite(models: Tensor) -> bool:
-    """Return whether models [..., P] are finite, without a temporary tensor of their size."""
+    """Return whether models [..., P] are finite, without a temporary tensor of the same size."""
     if bool(torch.isfinite(models.sum(-1)).all()):
-        # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be
+        # a sum with NaN or an infinity is never finite, but the sum of large numbers may be
         # infinite
         return True
     pieces = models.reshape(-1).split(_PIECE)
@@ -212,7 +211,7 @@ def all_finite(models: Tensor) -> bool:
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """Return the Euclidean norms of rows [C, P], [C] float64."""
+    """Return the Euclidean norms of rows [C, P] as [C] float64."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return norms
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own, as messages show them."""
+"""Descriptions of the user's functions and of their errors, for messages."""
 
 import traceback
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Return an error with its innermost line outside fedbench and installed packages."""
+    """Return an error's message and innermost line outside fedbench and installed packages."""
     message = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         file, line = str(error.filename), error.lineno
@@ -50,6 +50,6 @@ def _is_library(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """Return a file as a message names it: relative to the working directory if it is below it."""
+    """Return a file's path for a message, relative to the working directory if it is below it."""
     path, folder = Path(file), Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

@@ -1,4 +1,4 @@
-"""Checks of values by annotations, with pydantic, and the messages about wrong ones.
+"""Validation of values against annotations, with pydantic, and messages about invalid values.
 
 Nothing here needs torch: the command line reads a configuration before it imports torch.
 """
@@ -18,8 +18,8 @@ from fedbench.core.errors import WrongValue, nearest, typed
 T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-_INPUT = "Input should be "  # how pydantic begins a message
-_EXPECTED = {  # type of pydantic's error -> what the value must be
+_INPUT = "Input should be "  # pydantic begins its messages with this text
+_EXPECTED = {  # pydantic error type -> requirement on the value
     "greater_than": "> {gt:g}",
     "greater_than_equal": ">= {ge:g}",
     "less_than": "< {lt:g}",
@@ -42,16 +42,17 @@ def validate(
     kind: Any,
     remedy: str = "",
 ) -> Any:
-    """Return a value as a type declares it.
+    """Return a value, validated and converted as a type declares.
 
     Args:
         name: Name of the argument or key, for the message.
         value: The value.
         kind: The type, such as ``Annotated[float, Gt(0)]``.
-        remedy: What to type instead, for the message.
+        remedy: Advice for the user, for the message.
 
     Raises:
-        RequestError: With the value, what is allowed and the remedy.
+        RequestError: If the value is invalid; the message states the value, the allowed values and
+            the remedy.
     """
     return _validate(
         name,
@@ -65,13 +66,12 @@ def checked(
     function: Callable[..., Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the options of a function, each as the annotation of its argument declares it.
+    """Return the options of a function, each validated against its argument's annotation.
 
-    An annotation that cannot be read, such as a name that is imported for type checkers alone,
-    declares nothing.
+    Annotations that cannot be resolved, such as names imported only for type checkers, are ignored.
 
     Raises:
-        RequestError: If a value is not what is declared.
+        RequestError: If a value does not match its annotation.
     """
     adapters = _adapters(function)
     return {
@@ -94,7 +94,7 @@ def _validate(
 
 @lru_cache(maxsize=1024)
 def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
-    """Return what checks each argument whose annotation can be read."""
+    """Return a validator for each argument whose annotation can be resolved."""
     made = inspect.getattr_static(function, "__init__") if isinstance(function, type) else function
     names = getattr(inspect.unwrap(made), "__globals__", {})
     adapters = {}
@@ -106,7 +106,7 @@ def _adapters(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
             hint = get_type_hints(annotated, names, include_extras=True)[name]
             adapters[name] = TypeAdapter(hint, config=STRICT)
         except (AttributeError, NameError, SyntaxError, TypeError, PydanticUserError):
-            continue  # text, a name that is not there, or a class that pydantic does not know
+            continue  # a string, an unknown name, or a class that pydantic does not support
     return adapters
 
 
@@ -123,7 +123,8 @@ def choice(
     """Return ``value`` if it is one of ``allowed``.
 
     Raises:
-        RequestError: If it is not; the message has the allowed values and the nearest one.
+        RequestError: If it is not. The message lists the allowed values and suggests the closest
+            one.
     """
     allowed = list(allowed)
     if value not in allowed:
@@ -135,7 +136,7 @@ def choice(
 
 
 def fault(error: ValidationError, remedy: str = "") -> str:
-    """Return the fault at the first place that pydantic objects to.
+    """Return a message about the first value that pydantic rejects.
 
     An example is ``must be auto or > 0, got -1``.
     """
@@ -147,7 +148,7 @@ def fault(error: ValidationError, remedy: str = "") -> str:
     value = first["input"]
     if first["type"] not in _EXPECTED and not first["msg"].startswith(_INPUT):
         return f"{first['msg']}; got {typed(value)}"
-    # an error for each part of a union; words come first
+    # a union has one error per member; literals come first
     parts = [e for e in errors if e["input"] is value]
     literals = [e for e in parts if e["type"] == "literal_error"]
     others = [e for e in parts if e["type"] != "literal_error"]
@@ -158,7 +159,7 @@ def fault(error: ValidationError, remedy: str = "") -> str:
 
 
 def one_of(allowed: Iterable[object]) -> str:
-    """Return allowed values as a message lists them."""
+    """Return the list of allowed values for a message."""
     words = [value if isinstance(value, str) else typed(value) for value in allowed]
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
@@ -181,6 +182,6 @@ def _expected(error: ErrorDetails) -> str:
 
 
 def _words(error: ErrorDetails) -> list[str]:
-    """Return the values of a ``Literal``, which pydantic lists as ``'a', 'b' or 1``."""
+    """Return the values of a ``Literal``, which pydantic formats as ``'a', 'b' or 1``."""
     listed: str = error["ctx"]["expected"]
     return listed.replace(" or ", ", ").replace("'", "").split(", ")
