@@ -10,7 +10,8 @@ from typing import Any
 def file_checksum(path: Path) -> list[Any]:
     """Return the size and the SHA-256 of a file.
 
-    Raises: OSError: If the file cannot be read.
+    Raises:
+        OSError: If the file cannot be read.
     """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -44,7 +45,9 @@ def with_checksum(content: Mapping[str, Any]) -> str:
 def read_with_checksum(path: Path) -> dict[str, Any]:
     """Return the content of a document that ``with_checksum`` wrote to a file.
 
-    Raises: OSError: If the file cannot be read. ValueError: If the file has changed.
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If the file has changed.
     """
     try:
         outer = json.loads(path.read_text(encoding="utf-8"))

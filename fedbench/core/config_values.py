@@ -31,7 +31,9 @@ def from_yaml(text: str) -> Any:
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file.
 
-    Raises: OSError: If the file cannot be read. yaml.YAMLError: If the file is not YAML.
+    Raises:
+        OSError: If the file cannot be read.
+        yaml.YAMLError: If the file is not YAML.
     """
     return from_yaml(path.read_text(encoding="utf-8"))
 

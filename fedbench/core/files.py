@@ -31,7 +31,8 @@ def user_path(name: str, value: object) -> Path:
 def existing_directory(name: str, value: object) -> Path:
     """Return a directory named by the user.
 
-    Raises: RequestError: If the directory does not exist.
+    Raises:
+        RequestError: If the directory does not exist.
     """
     folder = user_path(name, value)
     if not folder.is_dir():

@@ -1,1 +1,1 @@
-"""One architecture per file: plain modules without buffers."""
+"""Model architectures, one per file: plain modules without buffers."""

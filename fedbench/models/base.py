@@ -1,7 +1,7 @@
 """Traits of models, and the initial values of their parameters by kind of layer.
 
-A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not
-describe has an attribute ``traits``; a layer that cannot be vectorised over clients is a
+A model is any ``nn.Module`` without buffers. If the defaults of ``ModelTraits`` do not describe it,
+the model has an attribute ``traits``. A layer that cannot be vectorised over clients is a
 ``FusedLayer``.
 """
 
@@ -22,19 +22,19 @@ class ModelTraits:
     """Facts about a model; the defaults describe a plain classifier.
 
     Attributes:
-        random: Whether a training step draws random numbers: ``forward`` then takes a second
+        random: Whether a training step draws random numbers. If so, ``forward`` takes a second
             argument ``key``, for ``fedbench.core.randomness.dropout``.
-        per_token: Whether the logits are those of every token of a sequence, or of the whole
-            example; None is not checked against the labels.
-        begin: Initial values of parameters by name; they replace those that
-            ``fedbench.models.base`` would draw.
+        per_token: Whether the model returns logits for every token rather than for the whole
+            example. If None, this is not checked against the labels.
+        begin: Initial values of parameters by name; they replace the values that ``initial`` draws.
         initialisation: "torch" or "he", the rule for the initial values of convolutions.
-        table: Vectors [tokens, D] that the engine looks tokens up in before they reach ``forward``,
-            or None.
-        work_values: Values that an example needs in a forward pass, if that is more than its
-            features; 0 if not. It limits how many examples are evaluated at once.
+        table: Embedding vectors [tokens, D] with which the engine replaces tokens before it calls
+            ``forward``, or None.
+        work_values: Number of values that one example needs in a forward pass, or 0 if this does
+            not exceed its number of features. It limits the number of examples evaluated at once.
         dense: Whether the model flattens an example and is a chain of linear layers with biases and
-            ReLU between them; the engine then has its forward and backward pass written out.
+            ReLU between them. For such models the engine uses a hand-written forward and backward
+            pass.
     """
 
     random: bool = False
@@ -50,7 +50,7 @@ class ModelTraits:
 class FusedLayer(Protocol):
     """A layer whose fused kernel cannot be vectorised over clients.
 
-    With ``elementary`` it uses single operations.
+    If ``elementary`` is True, the layer uses elementary operations instead.
     """
 
     elementary: bool
@@ -60,13 +60,13 @@ def traits_of(model: nn.Module) -> ModelTraits:
     """Return the traits of a model: its attribute ``traits``, or the defaults.
 
     Raises:
-        RequestError: If ``traits`` is of another type.
+        RequestError: If ``traits`` has another type.
     """
     traits = getattr(model, "traits", None)
     name = type(model).__name__
     if isinstance(traits, ModelTraits):
         inherited = "traits" not in vars(model) and "traits" not in vars(type(model))
-        # a subclass may compute something else
+        # a subclass may compute another function
         return replace(traits, dense=False) if inherited else traits
     if traits is not None:
         raise RequestError(
@@ -76,12 +76,12 @@ def traits_of(model: nn.Module) -> ModelTraits:
 
 
 def require_images(input_shape: Sequence[int], side: int = 1) -> None:
-    """Check that examples are images with at least ``side`` pixels a side.
+    """Check that examples are images with at least ``side`` pixels per side.
 
-    Their shape is [channels, height, width].
+    Images have shape [channels, height, width].
 
     Raises:
-        RequestError: If they are not.
+        RequestError: If the examples are not such images.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
         least = f" with at least {side} x {side} pixels" if side > 1 else ""
@@ -95,22 +95,22 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the initial value of every parameter, by name.
 
     Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as in torch. With the
-    trait ``initialisation="he"``, convolutions as in torchvision's deep networks: weights N(0,
-    2/fan_out), biases 0 (He et al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding:
-    N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in the trait ``begin`` replace these.
+    trait ``initialisation="he"``, convolutions are initialised as in torchvision's deep networks:
+    weights N(0, 2/fan_out), biases 0 (He et al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden.
+    Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in the trait ``begin`` replace these.
 
     Args:
-        model: The model, on any device; its own parameters are not read.
-        generator: Generator of the draws.
+        model: The model, on any device; the values of its parameters are not used.
+        generator: Generator of the random draws.
 
     Raises:
-        RequestError: If a layer of another kind has parameters.
+        RequestError: If a layer of an unsupported kind has parameters.
     """
     traits = traits_of(model)
     begin = traits.begin
     he = traits.initialisation == "he"
     values: dict[str, Tensor] = {}
-    for name, p in model.named_parameters():  # a tied parameter once, under its first name
+    for name, p in model.named_parameters():  # lists a tied parameter once, under its first name
         if name in begin:
             values[name] = begin[name].float()
         else:

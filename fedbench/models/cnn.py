@@ -1,6 +1,6 @@
 """Small convolutional networks.
 
-Pooling comes before ReLU: the same function, on a quarter of the values.
+Pooling comes before ReLU, which gives the same function on a quarter of the values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +25,11 @@ class Conv(nn.Conv2d):
     Args:
         inputs: Input channels.
         outputs: Output channels.
-        kernel: Side of the kernel; odd where the image is padded, so that the convolution keeps the
+        kernel: Side of the kernel; odd if the image is padded, so that the convolution keeps the
             size.
-        padded: Whether the image is padded with zeros; without padding the convolution takes kernel
-            - 1 pixels off.
-        pooled: Whether there is pooling.
+        padded: Whether the image is padded with zeros; without padding, the convolution shrinks
+            each side by kernel - 1 pixels.
+        pooled: Whether to apply pooling.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Conv(nn.Conv2d):
         self.pooled = pooled
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the images after ReLU."""
+        """Return the feature maps after ReLU."""
         y = super().forward(x)
         if self.pooled:
             y = F.max_pool2d(y, 2)
@@ -58,14 +58,14 @@ def _blocks(
     kernel: int,
     padded: bool = True,
 ) -> tuple[nn.ModuleList, int]:
-    """Return blocks of convolution and pooling, and the number of features that they leave.
+    """Return blocks of convolution and pooling, and the number of features that they output.
 
     Raises:
-        RequestError: If the examples are not images, or too small, or a size is out of range.
+        RequestError: If the examples are not images or are too small, or a size is out of range.
     """
     require_images(input_shape)
     widths = [input_shape[0], *channels]
-    lost = 0 if padded else kernel - 1  # pixels of a side, by a convolution
+    lost = 0 if padded else kernel - 1  # pixels that a convolution removes per side
     sides = np.array(input_shape[1:])
     for _ in channels:
         sides = (sides - lost) // 2
@@ -93,7 +93,7 @@ def _classify(
 
 
 class ConvNet(nn.Module):
-    """Blocks of convolution (same size), 2x2 max pooling and ReLU, then one hidden linear layer.
+    """Blocks of padded convolution, 2x2 max pooling and ReLU, then one hidden linear layer.
 
     Args:
         input_shape: Shape of one image, (channels, height, width).
@@ -132,9 +132,9 @@ class ConvNet(nn.Module):
 class LeNet(nn.Module):
     """Blocks of unpadded convolution, 2x2 max pooling and ReLU, then hidden linear layers.
 
-    LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, as in NIID-Bench. On images of 28 x 28
-    pixels the defaults of ``model=lenet`` leave 4 x 4 of 16 channels: 44 426 parameters for one
-    channel and 10 classes.
+    LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, as in NIID-Bench. For 28 x 28 images,
+    the default blocks of ``model=lenet`` output 16 channels of 4 x 4; with one input channel and 10
+    classes, the model has 44 426 parameters.
 
     Args:
         input_shape: Shape of one image, (channels, height, width).

@@ -13,12 +13,12 @@ from fedbench.models.base import ModelTraits
 
 
 def linear_layers(sizes: Iterable[int]) -> nn.ModuleList:
-    """Return linear layers from each of the sizes to the next."""
+    """Return linear layers that map each size to the next."""
     return nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
 
 def apply_layers(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """Return the output of layers with ReLU between them, [..., inputs] -> [..., outputs]."""
+    """Apply layers with ReLU between them, [..., inputs] -> [..., outputs]."""
     first, *others = layers
     h: Tensor = first(x)
     for layer in others:

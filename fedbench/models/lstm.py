@@ -16,8 +16,8 @@ from fedbench.models.dense import apply_layers, linear_layers
 class Layer(nn.LSTM):
     """One LSTM layer, [B, L, inputs] -> [B, L, hidden], from a state of zeros.
 
-    With ``elementary`` the recursion is carried out in single operations, which can be vectorised
-    over clients; without it by torch's fused kernel, which cannot.
+    If ``elementary`` is True, the recursion uses elementary operations, which can be vectorised
+    over clients; otherwise it uses torch's fused kernel, which cannot.
     """
 
     elementary = False
@@ -30,7 +30,7 @@ class Layer(nn.LSTM):
         super().__init__(inputs, hidden, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # states stay inside
-        """Return the outputs at every token."""
+        """Return the output at every token."""
         if not self.elementary:
             out: Tensor = super().forward(x)[0]
             return out
@@ -54,16 +54,16 @@ class LSTM(nn.Module):
         input_shape: Shape of one example, (length,).
         classes: Number of classes.
         tokens: Number of different tokens.
-        vectors: Vectors of the tokens, [tokens, dimensions], or None if the data set has none.
-        embedding: Dimensions of a learned embedding, or "frozen" (the data set's vectors, which are
-            looked up and are not parameters) or "trained" (an embedding that starts from these
-            vectors).
+        vectors: Embedding vectors of the tokens, [tokens, dimensions], or None if the data set has
+            none.
+        embedding: Dimensions of a learned embedding, "frozen" (lookup of the data set's vectors,
+            which are not parameters), or "trained" (an embedding initialised with these vectors).
         hidden: Size of every LSTM layer.
         layers: Number of LSTM layers.
-        dense: Sizes of linear layers with ReLU before the last one.
-        dropout: Fraction of the values that are dropped after the embedding and after every LSTM
-            layer in training.
-        every: Return logits for every token instead of for the last one alone.
+        dense: Sizes of the linear layers with ReLU before the output layer.
+        dropout: Fraction of the values dropped in training, after the embedding and after every
+            LSTM layer.
+        every: Whether to return logits for every token instead of only for the last one.
 
     Raises:
         RequestError: If the examples are not tokens, the data set has no vectors, or a size is out
@@ -114,7 +114,7 @@ class LSTM(nn.Module):
             per_token=every,
             begin=begin,
             table=vectors if self.frozen else None,
-            # blocks of 64 texts were fastest
+            # this gives blocks of 64 texts, which were the fastest
             work_values=input_shape[0] * max(hidden // 2, classes if every else 0),
         )
 
@@ -123,7 +123,7 @@ class LSTM(nn.Module):
 
         Args:
             x: The examples.
-            key: Key of the draws of this training step, an integer; without it nothing is dropped.
+            key: Integer key of the random draws of this training step. If None, dropout is off.
         """
         h = x if self.frozen else self.embedding(x)
         h = self._dropped(h, key, 0)

@@ -1,6 +1,6 @@
 """Residual networks (He et al., CVPR 2016) with GroupNorm in place of BatchNorm.
 
-GroupNorm: Wu & He, ECCV 2018.
+GroupNorm is from Wu & He, ECCV 2018.
 """
 
 import importlib
@@ -14,15 +14,15 @@ from torch import nn
 from fedbench.models.base import ModelTraits, require_images
 
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_declared: list[torch.library.Library] = []  # a declaration lives as long as its Library object
+_declared: list[torch.library.Library] = []  # a declaration exists as long as its Library object
 
 
 def torchvision_models() -> ModuleType:
-    """Return the module ``torchvision.models``, which takes a second to import.
+    """Import the module ``torchvision.models``, which takes a second, and return it.
 
     A torchvision built for CUDA does not import with a CPU build of torch: "operator
-    torchvision::nms does not exist". Models need none of its operators; declaring their schemas is
-    enough.
+    torchvision::nms does not exist". Models use none of torchvision's operators, so declaring their
+    schemas is enough.
     """
     try:
         return importlib.import_module("torchvision.models")
@@ -42,15 +42,15 @@ def resnet(
 ) -> nn.Module:
     """Return torchvision's ResNet with GroupNorm.
 
-    Its averages do not depend on the other examples of a batch.
+    With GroupNorm, an example's output does not depend on the other examples in the batch.
 
     Args:
         input_shape: Shape of one image, (channels, height, width).
         classes: Number of classes.
         depth: Number of layers, 18 or 50.
-        stem: First convolution: "7x7", the original one of stride 2 with pooling, or "3x3", of
-            stride 1 without pooling, for small images.
-        groups: Number of groups of channels that are normalised together.
+        stem: First convolution: "7x7" is the original one, with stride 2 and pooling; "3x3", with
+            stride 1 and no pooling, is for small images.
+        groups: Number of channel groups; the channels of a group are normalised together.
 
     Raises:
         RequestError: If the examples are not images.
@@ -73,6 +73,6 @@ def resnet(
             padding=3,
             bias=False,
         )
-    # a plain attribute of the module
+    # set as a plain attribute of the module
     model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]
     return model

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from fedbench.models.base import ModelTraits, require_images
 from fedbench.models.cnn import Conv
 
-# place among torchvision's layers, which names the parameters -> output channels, whether pooling
-# follows
+# position among torchvision's layers, which determines parameter names -> output channels, whether
+# pooling follows
 _CONVS = {
     0: (64, True),
     3: (128, True),
@@ -24,18 +24,19 @@ _POOLINGS = 5
 
 
 class VGG11(nn.Module):
-    """torchvision's eight convolutions without normalisation, and one linear layer.
+    """VGG-11 with torchvision's eight convolutions without normalisation, and one linear layer.
 
-    AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications" whose figure is lost; for
-    images of 32 x 32 this is 512 values into a linear layer. Pooling comes before ReLU: the same
-    function, on a quarter of the values.
+    AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications"; the figure that shows them
+    is missing from our copy. For 32 x 32 images, the linear layer has 512 inputs. Pooling comes
+    before ReLU, which gives the same function on a quarter of the values.
 
     Args:
-        input_shape: Shape of one image, (channels, height, width), with at least 32 pixels a side.
+        input_shape: Shape of one image, (channels, height, width), with at least 32 pixels per
+            side.
         classes: Number of classes.
 
     Raises:
-        RequestError: If the examples are not images, or are too small for five poolings.
+        RequestError: If the examples are not images, or are too small for five pooling layers.
     """
 
     traits = ModelTraits(initialisation="he")
