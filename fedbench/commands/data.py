@@ -29,7 +29,7 @@ def execute(
         action: ``prepare``, ``verify``, ``show`` or ``export-partition``.
         name: The data set.
         rest: The file of ``export-partition``, and overrides.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
 
     Raises:
         RequestError: If the data set is unknown, or data are missing.

@@ -29,7 +29,7 @@ def execute(
     Args:
         group: One of ``LISTED``; None is all.
         name: The choice whose card is printed.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
 
     Raises:
         RequestError: If the choice is unknown, or has no card.
@@ -84,7 +84,7 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     Args:
         group: The config group, such as ``algo`` or ``data/partition``.
         name: The choice.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
 
     Raises:
         RequestError: If the choice is unknown.

@@ -20,7 +20,7 @@ def execute(
 
     Args:
         overrides: The overrides of the run.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         cfg: Show the configuration if it is ``job``.
         resolve: Show the configuration, with values in place of interpolations.
 

@@ -26,7 +26,7 @@ def execute(
     Args:
         overrides: The axes of the sweep, all other overrides, and settings of a launcher of Hydra.
         executor: Carries out the runs, unless there is a launcher.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         debug: Print the traceback of a failed run.
 
     Returns:
@@ -79,7 +79,7 @@ def _summarise(
 
     Args:
         results: The results of the runs.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         folder: Directory of the results.
         launched: Whether a launcher of Hydra has carried out the runs, which prints nothing here.
     """

@@ -47,7 +47,7 @@ def execute(
         command: The command.
         overrides: Keys of the command, and overrides of the runs.
         executor: Carries out the runs.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         debug: Print the traceback of a failed run.
 
     Returns:

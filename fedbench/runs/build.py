@@ -51,7 +51,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
     Args:
         config: The configuration.
-        cores: Number of cores that the run may use; None is all of this process.
+        cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are

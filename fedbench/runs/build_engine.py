@@ -57,7 +57,7 @@ def make_engine(
         work: The local work of a client in a round.
         config: The choices of the user; None is left to this function.
         cohort: Number of clients of a round.
-        cores: Number of cores that the run may use; None is all of this process.
+        cores: Number of cores that the run may use. If None, all cores available to this process.
         ranks: The processes that share the work; the first chooses for all.
 
     Raises:

@@ -102,7 +102,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
 
     Args:
         config: The configuration.
-        cores: Number of cores that the run may use; None is all of this process.
+        cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
         RequestError: If the request cannot be carried out; nothing is left on disk.

@@ -90,7 +90,7 @@ def search_space(
 
     Args:
         algo: The method.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         overrides: What was typed.
 
     Raises:

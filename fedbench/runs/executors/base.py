@@ -44,7 +44,7 @@ class RunBatch:
 
     Attributes:
         configs: The configuration of each run.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         debug: Whether the traceback of a failed run is printed.
         quiet: Whether results are not printed.
         results: The results so far, in the order in which the runs have ended.
@@ -77,9 +77,9 @@ def execute_run(
 
     Args:
         config: The configuration of the run.
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         debug: Whether the traceback of an error is printed.
-        cores: Number of cores that the run may use; None is all of this process.
+        cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
         KeyboardInterrupt: If a signal has ended it.

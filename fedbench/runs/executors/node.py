@@ -38,7 +38,7 @@ class Shared:
     """The facts that all tasks of a batch get.
 
     Attributes:
-        config_dir: A directory of the user with config files and modules.
+        config_dir: The user's directory with config files and modules.
         debug: Whether the traceback of a failed run is printed.
         cores: Number of cores of a run.
         versions: Versions that a node must have.
