@@ -1,1 +1,1 @@
-"""From a configuration to the files of a run."""
+"""Execution of runs: from a configuration to the files of a run."""

@@ -1,4 +1,4 @@
-"""From a configuration to the objects of a run."""
+"""Construction of a run's objects from its configuration."""
 
 import inspect
 from dataclasses import asdict, replace
@@ -43,18 +43,18 @@ from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task
 
-_FEW = 2  # examples that a model of the user's own is tried on
+_FEW = 2  # number of examples on which a user's model is tried
 
 
 def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
-    """Make everything a run needs, and refuse what cannot be run before anything is written.
+    """Build all objects of a run, and refuse an invalid run before anything is written.
 
     Args:
         config: The configuration.
         cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
-        RequestError: If values do not fit the algorithm, the data set or the model, or data are
+        RequestError: If values do not fit the algorithm, the data set or the model, or if data are
             missing.
     """
     precision = config.engine.precision
@@ -67,7 +67,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         )
     config = _for_process(config, ranks.rank)
 
-    dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
+    dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
     task = Task(
         _model(config, data),
@@ -129,20 +129,20 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:
-    """Return the configuration of one process of a run, which only the first tracks and traces."""
+    """Return the configuration for one process of a run; only the first one tracks and traces."""
     engine = config.engine
-    if engine.profile:  # a trace shows the calling thread alone
+    if engine.profile:  # a trace shows only the calling thread
         engine = replace(engine, workers=1, profile=not rank)
     tracker = Component(None, {}) if rank else config.tracker
     return replace(config, engine=engine, tracker=tracker)
 
 
 def _initial_model(config: RunConfig, task: Task) -> Tensor:
-    """Return the initial model [P]: a random one, or that of a file.
+    """Return the initial model [P], drawn at random or read from a file.
 
     Raises:
-        RequestError: If the file does not exist, is not in the safetensors format, or is of another
-            model.
+        RequestError: If the file does not exist, is not in the safetensors format, or belongs to
+            another model.
     """
     path = config.init.path
     if path is None:
@@ -153,7 +153,7 @@ def _initial_model(config: RunConfig, task: Task) -> Tensor:
 
 
 def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> LocalWork:
-    """Return the local work of a client in a round."""
+    """Return the local work of a client in one round."""
     return LocalWork(
         local.lr,
         local.batch_size,
@@ -166,7 +166,7 @@ def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> Local
 
 
 def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:
-    """Return the augmentation of training images, if there is one."""
+    """Return the augmentation of training images, or None."""
     if not (local.crop or local.flip):
         return None
     if len(data.shape) != 3:
@@ -187,11 +187,11 @@ def _evaluated(
     clients: int,
     attackers: np.ndarray,
 ) -> np.ndarray | None:
-    """Return the clients that are evaluated, ascending; None is all."""
+    """Return the ids of the evaluated clients in ascending order, or None for all clients."""
     size = config.evaluate.clients
     if size is None and not len(attackers):
         return None
-    # by the seed, so that the STD over seeds has in it what a sample is off the population
+    # drawn from the run's seed, so that the STD over seeds includes the sampling error
     key = key_of(config.seed, Purpose.EVALUATION)
     sample = np.arange(clients)
     if size is not None:
@@ -209,10 +209,10 @@ def _stages(
     data: FederatedDataset,
     task: Task,
 ) -> list[Stage]:
-    """Return the stages of the method, with the user's own functions checked in their first call.
+    """Return the stages of the method; a user's functions are checked on their first call.
 
     Raises:
-        RequestError: If the sampling of clients or the data do not fit the method.
+        RequestError: If the client sampling or the data do not fit the method.
     """
     count = data.num_clients
     _check_number("participation", config.participation, count, everyone="1.0")
@@ -230,7 +230,7 @@ def _stages(
     for stage in stages:
         if fault := _misfit(config, data, task, stage, partial):
             raise RequestError(f"{config.names.algo} {fault}")
-    if config.identity.facts["code"]:  # the user's own
+    if config.identity.facts["code"]:  # the user's code
         stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
     return stages
 
@@ -241,10 +241,10 @@ def _check_number(
     clients: int,
     everyone: str,
 ) -> None:
-    """Refuse a number of clients that the data set does not have.
+    """Refuse a number of clients that exceeds the clients of the data set.
 
     Raises:
-        RequestError: If it does not have them.
+        RequestError: If the data set has fewer clients.
     """
     if isinstance(number, int) and number > clients:
         remedy = f"use {key}={everyone} for all of them"
@@ -258,14 +258,14 @@ def _misfit(
     stage: Stage,
     partial: bool,
 ) -> str:
-    """Return why the sampling of clients or the data do not fit a stage; empty if they do.
+    """Return the reason why the client sampling or the data do not fit a stage; empty if they fit.
 
     Args:
         config: The configuration.
         data: The data set.
         task: The model.
         stage: The stage.
-        partial: Whether some clients with training examples are not in every cohort.
+        partial: Whether a cohort leaves out some clients with training examples.
     """
     algorithm = stage.algorithm
     if config.sampling == "size":
@@ -299,8 +299,8 @@ def _method(config: RunConfig, **facts: object) -> list[Stage]:
 
     Args:
         config: The configuration.
-        facts: The number of clients with training examples, the training examples of every client,
-            and the sizes of the model's tensors (ADR 0002).
+        facts: The number of clients with training examples, the number of training examples per
+            client, and the sizes of the model's tensors (ADR 0002).
 
     Raises:
         RequestError: If values do not fit the method.
@@ -330,7 +330,7 @@ def _facts(
     task: Task,
     engine: Engine,
 ) -> Tree:
-    """Return what ``meta.json`` records about a run before it starts."""
+    """Return the facts that ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
     facts = {
         "seed": config.seed,
@@ -358,14 +358,14 @@ def _facts(
 
 
 def device_of(name: str, precision: str) -> torch.device:
-    """Return the device, and set how PyTorch computes on it, for all runs.
+    """Return the device, and configure PyTorch's arithmetic on it for all runs.
 
-    With the precision ``tf32``, a GPU's matrix products round their factors to 19 bits. Its
-    convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in
-    any order.
+    With the precision ``tf32``, a GPU's matrix products round their factors to 19 bits.
+    Convolutions on a GPU are bit-reproducible: their kernels are not selected by timing, and they
+    sum in a fixed order.
 
     Raises:
-        RequestError: If PyTorch does not find the device, or the precision needs another one.
+        RequestError: If PyTorch does not find the device, or the precision needs another device.
     """
     count = torch.cuda.device_count()
     place = name
@@ -386,15 +386,15 @@ def device_of(name: str, precision: str) -> torch.device:
         raise RequestError(
             f"device={name}, but PyTorch finds {count or 'no'} CUDA devices; use device=auto"
         )
-    # bf16: torch's gradients of convolutions over images of one pixel hold what was in memory
-    # before, on a CPU and in version 2.13
+    # bf16 on a CPU: in torch 2.13, gradients of convolutions over images of one pixel contain
+    # uninitialised memory
     if precision in ("tf32", "bf16") and not on_gpu:
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     if on_gpu:
-        torch.cuda.set_device(index)  # where streams are made
+        torch.cuda.set_device(index)  # the device on which streams are created
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
     return device
@@ -404,8 +404,8 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
     """Return the model, on the meta device.
 
     Raises:
-        RequestError: If it cannot read the examples of the data, or its answers do not have the
-            form of their labels.
+        RequestError: If the model cannot read the examples of the data, or its outputs do not match
+            the form of their labels.
     """
     function = function_of(config.model.target, "model")
     if data.tokens is not None and "tokens" not in inspect.signature(function).parameters:
@@ -414,7 +414,7 @@ def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
             "cannot read; use a model of tokens, such as lstm_char"
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
-    # only shapes matter: parameters are functions of w, and no global generator is used
+    # only shapes matter: parameters come from w, and no global generator is used
     with torch.device("meta"):
         model: object = call(
             config.model,
@@ -444,12 +444,12 @@ def _check_logits(
     w: Tensor,
     mode: str,
 ) -> None:
-    """Try a model of the user's own on two examples.
+    """Try a user's model on two examples.
 
-    If the engine will vectorise it over clients, it is tried in that form as well.
+    If the engine will vectorise the model over clients, the vectorised form is tried as well.
 
     Raises:
-        RequestError: If the model raises an error, or returns anything but finite logits.
+        RequestError: If the model raises an error or returns anything other than finite logits.
     """
     rows = torch.arange(min(_FEW, len(data.y)), device=data.x.device)
     x, y = data.features(rows), data.labels(rows)

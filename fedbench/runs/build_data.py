@@ -1,4 +1,4 @@
-"""From the ``data`` section of a configuration to a federated data set."""
+"""Construction of a federated data set from the ``data`` section of a configuration."""
 
 import inspect
 from typing import Any
@@ -19,18 +19,18 @@ from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.simulation.checks import kind
 
-_MOST_BYTES = 2**30  # of the data sets that a process keeps
-# by configuration, the latest last; runs cannot change what they share
+_MOST_BYTES = 2**30  # total size of the data sets that a process keeps
+# by configuration, most recently used last; runs cannot change shared data
 _kept: dict[str, FederatedDataset] = {}
 
 
 def shared_data(config: RunConfig) -> FederatedDataset:
-    """Return the data set that a configuration asks for, on the host.
+    """Return the data set that a configuration requests, in host memory.
 
-    The latest ones are read once for all runs of this process.
+    The most recent data sets are read once for all runs of this process.
 
     Raises:
-        RequestError: If files are missing, or the request does not fit the data.
+        RequestError: If files are missing or the request does not fit the data.
     """
     facts = config.identity.facts
     request = (
@@ -51,13 +51,13 @@ def shared_data(config: RunConfig) -> FederatedDataset:
 
 
 def federated(config: RunConfig) -> FederatedDataset:
-    """Return the data set that a configuration asks for, on the host.
+    """Return the data set that a configuration requests, in host memory.
 
     Raises:
-        RequestError: If files are missing, or the request does not fit the data.
+        RequestError: If files are missing or the request does not fit the data.
     """
     section = config.data
-    if section.clients:  # a client takes a kilobyte at least
+    if section.clients:  # a client takes at least a kilobyte
         refuse_too_large(f"{section.clients} clients", 1000 * section.clients, "lower data.clients")
     examples = read_examples(config)
     rule = section.partition
@@ -96,7 +96,7 @@ def federated(config: RunConfig) -> FederatedDataset:
 
 
 def read_examples(config: RunConfig) -> Examples:
-    """Return the examples of a configuration's source, before they are assigned to clients.
+    """Return the examples of a configuration's data source, before they are assigned to clients.
 
     Raises:
         RequestError: If files are missing or malformed.
@@ -109,7 +109,7 @@ def read_examples(config: RunConfig) -> Examples:
             data_dir=config.data_dir,
             seed=section.seed,
             download=section.download,
-            # generated examples are rounded to the run's own type as they are made
+            # generated examples are rounded to the run's dtype when they are created
             feature_dtype="float64" if config.engine.precision == "float64" else "float32",
         )
     source = function_of(section.source.target, "data.source")
@@ -119,7 +119,7 @@ def read_examples(config: RunConfig) -> Examples:
 
 
 def as_given(data: FederatedDataset) -> Given:
-    """Return the examples of a data set's clients as a partition that is given by indices."""
+    """Return the assignment of a data set's examples to clients as a partition given by indices."""
     train, test = data.train.split(), data.test.split()
     if data.central:
         return Given(
@@ -132,7 +132,7 @@ def as_given(data: FederatedDataset) -> Given:
 
 
 def _gives_indices(rule: Component) -> bool:
-    """Return whether a rule gives indices into all examples, not a division of those for training."""
+    """Return whether a rule returns indices into all examples, not only the training examples."""
     if rule.target is None:
         return False
     function = function_of(rule.target, "data.partition")
@@ -140,10 +140,10 @@ def _gives_indices(rule: Component) -> bool:
 
 
 def _given(rule: Component, examples: Examples) -> Given:
-    """Return the partition of a rule that gives indices into all examples.
+    """Return the partition of a rule that returns indices into all examples.
 
     Raises:
-        RequestError: If the rule returns anything else.
+        RequestError: If the rule does not return a ``Given``.
     """
     function = function_of(rule.target, "data.partition")
     given = call(
@@ -162,9 +162,9 @@ def _given(rule: Component, examples: Examples) -> Given:
 
 
 def _partition(rule: Component) -> Partition:
-    """Return the function of a rule that divides the training examples.
+    """Return the function of a rule that divides the training examples among clients.
 
-    Results of the user's own functions are checked.
+    Results of a user's function are checked.
     """
     function = function_of(rule.target, "data.partition")
 
@@ -195,14 +195,14 @@ def _partition(rule: Component) -> Partition:
 
 
 def _check_examples(examples: object, place: str) -> None:
-    """Check that the arrays of a source of the user's own fit together.
+    """Check that the arrays returned by a user's data source fit together.
 
     Args:
-        examples: The value that it has returned.
-        place: Beginning of messages: the function, and that it has returned.
+        examples: The value that the source returned.
+        place: Prefix of messages: the function, followed by "returned".
 
     Raises:
-        RequestError: Naming the function, the array and the fault.
+        RequestError: If they do not; the message names the function, the array and the fault.
     """
     if not isinstance(examples, Examples):
         raise RequestError(f"{place} {kind(examples)}; expected fedbench.data.examples.Examples")
@@ -241,5 +241,5 @@ def _check_examples(examples: object, place: str) -> None:
 
 
 def _are_integers(value: Any) -> bool:
-    """Return whether a value is an array of integers, at least one."""
+    """Return whether a value is a non-empty array of integers."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size > 0

@@ -1,4 +1,4 @@
-"""The choice of how a run is simulated: mode, compiled code, clients per chunk and threads."""
+"""Choice of the simulation settings: mode, compiled code, clients per chunk and threads."""
 
 import math
 
@@ -20,22 +20,24 @@ from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import ALONE, Ranks
 from fedbench.simulation.task import Task, example_losses
 
-# parameters that are worked on at once on a CPU: what fits into the cache of a core
+# size of the parameters processed at once on a CPU: they fit into the cache of a core
 _CACHE_BYTES = 6 * 2**20
-# of the free memory for the chunks of all workers; data, uploads and client states take the rest
+# share of the free memory for the chunks of all workers; data, uploads and client states take the
+# rest
 _SHARE = 0.25
-_SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
-# parameters from which a dense model is better trained client by client than stacked on a CPU
+_SMALL = 2**16  # number of parameters up to which threads over chunks only wait for each other
+# number of parameters from which training a dense model client by client on a CPU is faster than
+# stacked
 _LARGE_STACKED = 2**20
-# parameters from which any model is, on a GPU, where launching kernels takes little of the time
+# the same for any model on a GPU, where launching kernels then takes little of the time
 _LARGE_ON_GPU = 2**22
-# parameters of a dense model up to which compiled code was measured, and was the fastest
+# number of parameters of a dense model up to which compiled code was measured, and was the fastest
 _LARGE_COMPILED = 2**22
-# in the batch that is measured; the activations of a batch are proportional to its size
+# examples in the measured batch; the activations of a batch are proportional to its size
 _EXAMPLES = 4
-# a backward pass and its temporary tensors take about as much as what the forward pass saved
+# a backward pass and its temporary tensors take about as much memory as the forward pass saved
 _PASSES = 2
-# of the size of the model, per client: models, gradients, the method's own, the upload, the new
+# model-sized vectors per client: models, gradients, vectors of the method, the upload, the new
 # state
 _VECTORS = 8
 
@@ -49,19 +51,19 @@ def make_engine(
     cores: int | None = None,
     ranks: Ranks = ALONE,
 ) -> Engine:
-    """Choose how to simulate; docs/performance.md has the measurements behind the rules.
+    """Return the engine for a run; docs/performance.md lists the measurements behind the choices.
 
     Args:
         task: The model and its loss.
         data: The data set, on the task's device.
-        work: The local work of a client in a round.
-        config: The choices of the user; None is left to this function.
-        cohort: Number of clients of a round.
+        work: The local work of a client in one round.
+        config: The user's choices. If a value is None, this function chooses it.
+        cohort: Number of clients in a round.
         cores: Number of cores that the run may use. If None, all cores available to this process.
-        ranks: The processes that share the work; the first chooses for all.
+        ranks: The processes that share the work; the first process chooses for all.
 
     Raises:
-        RequestError: If compiled code is asked for and cannot be used.
+        RequestError: If compiled code is requested and cannot be used.
     """
     on_gpu = task.device.type == "cuda"
     if not on_gpu:
@@ -72,7 +74,7 @@ def make_engine(
         mode = "compiled"
     elif mode == "auto":
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
-        # models of the user's own may not be
+        # a user's model may not support vectorisation
         own = is_own(type(task.model).forward)
         vectorised = task.traits.dense or (on_gpu and not own)
         mode = "stacked" if vectorised and task.size < largest else "loop"
@@ -82,14 +84,14 @@ def make_engine(
         stack = max(8, stack)
     elif ranks.world_size == 1:
         stack = data.num_clients
-    else:  # the share of this process in the clients of a round
+    else:  # this process's share of the clients in a round
         stack = math.ceil(cohort / ranks.world_size)
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
     one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if one_thread else cores or available_cores())
 
     automatic = config.cohort_size is None, config.workers is None
-    # compiled code keeps the activations of one example batch
+    # compiled code keeps only the activations of one batch of examples
     if kernel is None and any(automatic):
         width = int(work.widths(data.train.counts).max(initial=1))
         needed = client_bytes(task, data, width)
@@ -97,7 +99,7 @@ def make_engine(
         free = int(_SHARE * free_bytes(task.device)) // shares
         size, workers = _fitting(size, workers, automatic, needed, free)
 
-    # parts and sums depend on them
+    # the parts of a cohort and the order of sums depend on these values
     shared_mode, size, workers = ranks.broadcast((mode, size, workers))
     if mode != shared_mode:
         raise RequestError(
@@ -105,7 +107,7 @@ def make_engine(
             f"{shared_mode}"
         )
     oracle = kernel or make_oracle(task, mode)
-    # the work of other threads would be captured, too
+    # with several threads, the work of the others would be captured too
     if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:
         oracle = CapturedOracle(oracle)
     return Engine(
@@ -129,11 +131,11 @@ def _fitting(
     """Return the clients per chunk and the threads, halved until all chunks fit into memory.
 
     Args:
-        size: Clients per chunk that are best for speed, or that the user asked for.
-        workers: Threads, likewise.
-        automatic: Whether each of the two may be changed, which the user's numbers may not.
-        needed: Bytes that the local phase of one client takes.
-        free: Bytes for the chunks.
+        size: Number of clients per chunk that is fastest, or that the user requested.
+        workers: Number of threads that is fastest, or that the user requested.
+        automatic: Whether ``size`` and ``workers`` may be changed; the user's values may not.
+        needed: Bytes that one client's local training takes.
+        free: Bytes available for the chunks.
     """
     automatic_size, automatic_workers = automatic
     while automatic_size and size > 1 and size * workers * needed > free:
@@ -144,10 +146,10 @@ def _fitting(
 
 
 def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
-    """Return the compiled code for a task if it is asked for or suits, or None.
+    """Return the compiled code for a task if it is requested or suitable, else None.
 
     Raises:
-        RequestError: If it is asked for and there is none.
+        RequestError: If compiled code is requested and not available for the task.
     """
     if mode not in ("auto", "compiled"):
         return None
@@ -162,10 +164,10 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
 
 
 def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
-    """Return the approximate bytes that the local phase of one client takes.
+    """Return the approximate memory in bytes for one client's local training.
 
-    These are a number of vectors of the size of the model, and the activations. The latter are
-    measured: the tensors that one forward pass over a few examples saves for its backward pass.
+    The estimate covers a fixed number of model-sized vectors and the activations. The activations
+    are measured as the tensors that a forward pass over a few examples saves for the backward pass.
     """
     rows = data.train.index[: max(1, min(_EXAMPLES, width))]
     activations = _PASSES * _saved_bytes(task, data, rows) * width // max(1, len(rows))
@@ -176,10 +178,10 @@ def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
 def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
     """Return the bytes that a forward pass over the examples ``rows`` saves.
 
-    The parameters do not count.
+    The parameters are not counted.
     """
     w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
-    # views share one; held, so that no other takes its address
+    # by address: views share a storage; storages are kept alive so that no address is reused
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:

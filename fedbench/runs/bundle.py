@@ -1,22 +1,22 @@
-"""Bundles: the evidence of a published report, in its folder ``evidence``.
+"""Bundles: the evidence of a published report, stored in its folder ``evidence``.
 
 | file | content |
 | --- | --- |
-| ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, a row per run |
+| ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, one row per run |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about damaged runs |
 
-A row has the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three
+A row contains the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three
 tables as lists:
 
 | column | rows |
 | --- | --- |
 | ``rounds`` | the kept rounds, with all their keys |
-| ``curves`` | all evaluated rounds, with the keys that are kept at all of them |
+| ``curves`` | all evaluated rounds, with the keys that are kept for all rounds |
 | ``clients`` | the kept rounds and clients |
 
-A file is written once: publishing further runs adds files and leaves the others as they are, so a
-clone grows by these runs alone. Numbers have full precision, and a report of the bundle equals the
-report that it was published with.
+Files are written once: publishing further runs adds files and leaves existing files unchanged, so a
+clone grows only by the new runs. Numbers have full precision, and a report created from the bundle
+equals the report with which the bundle was published.
 """
 
 import hashlib
@@ -40,20 +40,20 @@ from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
 FORMAT = 2
-DOCUMENTS = ("moments",)  # of diagnostics, that are kept
+DOCUMENTS = ("moments",)  # kept documents of diagnostics
 _MANIFEST = "bundle.json"
 _RUNS = "runs"  # folder of the Parquet files
 _TEXTS = ("config", "meta", "documents")
 _TABLES = ("rounds", "curves", "clients")
-_DIRECTORIES = ("results_dir", "data_dir")  # of one machine, so no part of a published run
-_FOLDERS = re.compile(  # in JSON, those of absolute paths
+_DIRECTORIES = ("results_dir", "data_dir")  # local to one machine, so removed from published runs
+_FOLDERS = re.compile(  # folders of absolute paths in JSON
     r"""
     (?<=["']) ~?/ (?:[^"'/:;]+/)+ (?=[^"'/:;]+["'])  # in quotes, perhaps with blanks
     | (?: (?<=\\[nrt]) | (?<![\w.:/~}]) ) ~?/ (?:[^\s/"',\\]+/)+ (?=[^\s/"])  # but in no address
     """,
     re.X,
 )
-# of a file: its folders, and a slash at the end
+# the parts of a file's path other than its name: folders, and a slash at the end
 _BESIDES_NAME = re.compile(r"[^,\[]*/(?=[^/,\]])|/+$")
 _NO_ROUND = pa.table({"round": pa.array([], pa.int64())})
 
@@ -62,12 +62,13 @@ _NO_ROUND = pa.table({"round": pa.array([], pa.int64())})
 class Kept:
     """The parts of a run that a bundle keeps.
 
-    It always keeps the last round, the per-client table of that, and documents.
+    The last round, its per-client table and documents are always kept.
 
     Attributes:
-        curves: Keys that are kept at all evaluated rounds; None for all keys.
+        curves: Keys that are kept for all evaluated rounds. If None, all keys.
         rounds: Rounds that are kept with all their keys.
-        client_rounds: Rounds whose per-client table is kept; None for all that the run has.
+        client_rounds: Rounds whose per-client table is kept. If None, all rounds in the run's
+            table.
         clients: Clients that are kept in all rounds of the per-client table.
     """
 
@@ -78,22 +79,22 @@ class Kept:
 
 
 def is_bundle(folder: Path) -> bool:
-    """Return whether a folder has a bundle, be it damaged."""
+    """Return whether a folder contains a bundle, even a damaged one."""
     return (folder / FOLDER).exists()
 
 
 class Bundle:
-    """The runs of a bundle; a table is read when a run asks for it.
+    """The runs of a bundle; tables are read on demand.
 
     Args:
         root: Directory of the published report.
-        home: Directory below which the runs have their paths; None for ``root``.
+        home: Directory to which the paths of the runs are relative. If None, ``root``.
 
     Attributes:
         damaged: Messages about runs that could not be read when the bundle was written.
 
     Raises:
-        RequestError: If a file is missing or is not the one that was written.
+        RequestError: If a file is missing or has changed since it was written.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Bundle:
         self._files = [place / name for name in facts["files"]]
 
     def runs(self) -> list[Run]:
-        """Return all runs by ascending path."""
+        """Return all runs, sorted by path."""
         runs: list[Run] = []
         for file in self._files:
             rows = pq.read_table(file, columns=["path", *_TEXTS]).to_pylist()
@@ -134,19 +135,19 @@ class Bundle:
 
 @lru_cache(maxsize=64)
 def _column(file: Path, name: str) -> pa.ListArray:
-    """Return a column of a Parquet file, whose name has the digest of its content."""
+    """Return a column of a Parquet file; the cache is safe, as file names contain a digest."""
     return pq.read_table(file, columns=[name])[name].combine_chunks()
 
 
 @dataclass(frozen=True)
 class BundledRun(Run):
-    """A run of a bundle, which keeps some of its rounds with all keys, and some keys at all rounds.
+    """A run in a bundle, which keeps some rounds with all keys, and some keys for all rounds.
 
     Attributes:
         report: Directory of the published report.
-        file: The Parquet file that has the run.
+        file: The Parquet file that contains the run.
         number: The run's row in the file.
-        documents: Its documents by name.
+        documents: Documents of the run by name.
     """
 
     report: Path
@@ -166,12 +167,12 @@ class BundledRun(Run):
 
     @property
     def begun(self) -> bool:
-        """Whether a round is kept."""
+        """Whether at least one round is kept."""
         return len(self._table("rounds")) > 0
 
     @property
     def has_clients(self) -> bool:
-        """Whether there is a per-client table."""
+        """Whether the run has a per-client table."""
         return len(self._table("clients")) > 0
 
     def _table(self, name: str) -> pa.Table:
@@ -188,14 +189,14 @@ class BundledRun(Run):
 
     @cached_property
     def kept_curves(self) -> pd.DataFrame:
-        """All evaluated rounds, with the keys that are kept at all of them."""
+        """All evaluated rounds, with the keys that are kept for all rounds."""
         return self._frame("curves")
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return these keys at all evaluated rounds.
+        """Return the given keys for all evaluated rounds.
 
         Raises:
-            RequestError: If one of them was measured and is kept at some rounds only.
+            RequestError: If one of the keys was measured but is kept for some rounds only.
         """
         known = list(self.kept_curves.columns)
         for name in names:
@@ -224,9 +225,9 @@ class BundledRun(Run):
 
 
 def as_published(run: Run) -> Run:
-    """Return a run that names no directories of this machine.
+    """Return a copy of a run without the names of directories on this machine.
 
-    Its facts have the digests of user files.
+    The facts of the run keep the digests of user files.
     """
     config = dict(run.config)
     for key in _DIRECTORIES:
@@ -247,7 +248,7 @@ def as_published(run: Run) -> Run:
 
 
 def named_files(run: Run) -> Tree:
-    """Return the user files of a run by dotted key: their names and the start of their digests."""
+    """Return the user files of a run by dotted key, as names with the start of their digests."""
     return {
         key: f"{_BESIDES_NAME.sub('', config_value(run.flat[key]))} ({digest[:10]})"
         for key, digest in run.meta.get("files", {}).items()
@@ -264,8 +265,9 @@ def write_bundle(
 
     Args:
         folder: Directory of the report.
-        runs: Its runs by their paths below the directory of runs.
-        keep: What is kept of a finished run; of others, only configuration and facts are.
+        runs: Runs of the report by path below the directory of runs.
+        keep: Function that returns the kept parts of a finished run. For other runs, only the
+            configuration and the facts are kept.
         damaged: Messages about runs that cannot be read.
     """
     place = folder / FOLDER
@@ -290,7 +292,7 @@ def write_bundle(
 
     facts = {"format": FORMAT, "damaged": damaged, "files": digests}
     place.mkdir(parents=True, exist_ok=True)
-    # last: half a bundle has none
+    # written last, so that an incomplete bundle has no manifest
     replace_file(place / _MANIFEST, json.dumps(facts, indent=1) + "\n")
 
 
@@ -298,11 +300,11 @@ def _written_before(
     place: Path,
     pending: dict[str, Fields],
 ) -> dict[str, bytes]:
-    """Return the contents of files whose rows are up to date, and remove their runs from the rest.
+    """Return the contents of up-to-date files, and remove their runs from ``pending``.
 
     Args:
         place: Directory of the bundle.
-        pending: The rows of all runs by path.
+        pending: Rows of all runs by path.
     """
     contents: dict[str, bytes] = {}
     for file in sorted((place / _RUNS).rglob("*.parquet")):
@@ -323,7 +325,7 @@ def _row(
     run: Run,
     keep: Callable[[Run], Kept],
 ) -> Fields:
-    """Return the row of a run: texts, and the tables that it has as Arrow tables."""
+    """Return the row of a run: JSON texts, and the run's tables as Arrow tables."""
     documents: dict[str, Fields] = {}
     tables: dict[str, pa.Table] = {}
     if run.done:
@@ -341,7 +343,7 @@ def _row(
 
 
 def _experiment_table(rows: Sequence[Fields]) -> pa.Table:
-    """Return the table of an experiment, a row per run; keys that a run does not have are null."""
+    """Return the table of an experiment, one row per run; keys missing in a run are null."""
     columns = {}
     for name in ("path", *_TEXTS):
         texts = [row[name] for row in rows]
@@ -383,7 +385,7 @@ def _tables(run: Run, kept: Kept) -> dict[str, pa.Table]:
     frames = {"rounds": rounds[rounds["round"].isin(chosen)]}
 
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
-    if isinstance(run, BundledRun):  # which has no others any more
+    if isinstance(run, BundledRun):  # it has lost all other curves
         names = [name for name in names if name in run.kept_curves]
     if names:
         frames["curves"] = run.curves(names)

@@ -1,9 +1,9 @@
-"""Carrying out a configuration.
+"""Execution of a configuration, with results cached on disk.
 
-A run that is done is answered from disk, one that was begun is resumed, and any other is trained.
-A run that has kept its state is continued with more rounds. What it has kept is the checkpoint of
-the round before the last, so that the longer run records the last round of the shorter one itself:
-what is measured in a last round is measured in no other.
+A finished run is loaded from disk, an unfinished run is resumed, and any other run is trained.
+A longer run can continue from the kept state of a shorter one. This state is the checkpoint of the
+second-to-last round, so that the longer run records the last round of the shorter run itself: some
+values are measured only in the last round of a run.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from fedbench.runs.run import (
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
-# given to a method that takes them (ADR 0002)
+# passed to a method that accepts them (ADR 0002)
 METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of carrying out a configuration.
+    """The result of executing a configuration.
 
     Attributes:
         run: The run on disk, which is done or has diverged.
-        fresh: Whether it was trained just now.
-        signal: A signal that came in its last round and asks this process to end, or None.
+        fresh: Whether the run was trained just now.
+        signal: Signal received in the last round that asks this process to end, or None.
     """
 
     run: Run
@@ -56,7 +56,7 @@ class Outcome:
     signal: int | None = None
 
     def say(self) -> None:
-        """Print a summary of one line, remarks of the method, and last the run's directory."""
+        """Print a one-line summary, the method's remarks and, on the last line, the directory."""
         meta = self.run.meta
         name = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}"
         print(f"{name}: {self._summary()}")
@@ -78,43 +78,43 @@ class Outcome:
 
 
 def check_method(config: RunConfig) -> None:
-    """Check the options of the method by the signature of its function.
+    """Check the options of the method against the signature of its function.
 
     Raises:
-        RequestError: If an option is wrong.
+        RequestError: If an option is invalid.
     """
     with on_signal(end_at_once):  # imports torch, which takes seconds
         checked_options(config.algo, "algo", METHOD_ARGUMENTS)
 
 
 def is_cached(config: RunConfig) -> bool:
-    """Return whether a configuration is answered from disk."""
+    """Return whether the run of a configuration can be loaded from disk."""
     path = config.path
-    # a process that was killed after DONE may have left the checkpoint, to be kept or removed
+    # a process killed after writing DONE may have left a checkpoint that must be kept or removed
     return is_done(path) and not config.force and not (path / CHECKPOINT).exists()
 
 
 def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
-    """Return the outcome of a configuration, training what is not on disk.
+    """Return the outcome of a configuration, training the run if it is not on disk.
 
-    If another process is working on the same run, wait for it and answer from disk. Of several
-    processes that share a run, only the first writes its files.
+    If another process is working on the same run, wait for it and load its result. If several
+    processes share a run, only the first one writes files.
 
     Args:
         config: The configuration.
         cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
-        RequestError: If the request cannot be carried out; nothing is left on disk.
+        RequestError: If the request is invalid; nothing is left on disk.
         DamagedRun: If the run is done but its files cannot be read.
-        NotWritten: If its files cannot be written later, such as on a full disk.
+        NotWritten: If files cannot be written during the run, for example on a full disk.
         Interrupted: If a signal ended the training after a round; the run can be resumed.
-        Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
+        Exception: Any error that ended the training; ``meta.json`` then has the status "failed".
     """
     if is_cached(config):
         return _from_disk(config)
 
-    check_method(config)  # before data are read, which takes longer
+    check_method(config)  # before the data are read, which takes longer
     with on_signal(end_at_once):
         from fedbench.runs.build import build
         from fedbench.runs.recorder import open_recorder
@@ -123,13 +123,13 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     prepared = build(config, cores)
     ranks = prepared.engine.ranks
     with writing_results(config.results_dir):
-        # waits while another process is working on the run
+        # waits for a process that is working on the run
         recorder = open_recorder(config.path, ranks.rank)
 
     with closing(recorder):
         if config.force:
             recorder.clear()
-        # the first process looks, and all others go by its answer
+        # only the first process checks, so that all agree
         done = ranks.from_first(lambda: is_done(config.path))
         signal = None
         if not done:
@@ -140,7 +140,7 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
 
 @contextmanager
 def writing_results(results: Path) -> Iterator[None]:
-    """Raise a RequestError for an OSError inside this block, where files are first written."""
+    """Turn an OSError in this block, where files are first written, into a RequestError."""
     try:
         yield
     except OSError as error:
@@ -155,12 +155,13 @@ def _finished(
     fresh: bool,
     signal: int | None,
 ) -> Outcome:
-    """Remove the checkpoint of a finished run, or keep it as its state, and return the outcome."""
+    """Remove the checkpoint of a finished run, or keep it as ``state``, and return the outcome."""
     checkpoint = config.path / CHECKPOINT
     if config.keep_state and (checkpoint / MANIFEST).exists():
         state = config.path / STATE
         shutil.rmtree(state, ignore_errors=True)
-        shutil.rmtree(checkpoint / CLIENT_STATES, ignore_errors=True)  # the checkpoint has a copy
+        # the checkpoint contains a copy
+        shutil.rmtree(checkpoint / CLIENT_STATES, ignore_errors=True)
         sealed = checked_checkpoint(checkpoint)["sealed"]
         for table in checkpoint.glob("clients_*.parquet"):
             if table.name not in sealed:  # of the last round
@@ -173,7 +174,7 @@ def _finished(
 
 
 def _from_disk(config: RunConfig) -> Outcome:
-    """Return the outcome of a finished run whose files have their checksums."""
+    """Return the outcome of a finished run, after checking its files against their checksums."""
     path = config.path
     run = read_run(path)
     run.verify()
@@ -190,8 +191,8 @@ def _from_disk(config: RunConfig) -> Outcome:
 
 
 def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
-    """Begin a run with the state that the longest shorter run of its setting and seed has kept."""
-    if config.force or recorder.checkpoint.exists():  # from the start, or the run has begun
+    """Start a run from the kept state of the longest shorter run with its setting and seed."""
+    if config.force or recorder.checkpoint.exists():  # trained from scratch, or already begun
         return
     runs = _shorter_runs(config)
     shorter = max(runs, key=lambda run: int(run.config["rounds"]), default=None)
@@ -217,7 +218,7 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
 
 
 def _shorter_runs(config: RunConfig) -> Iterator[Run]:
-    """Yield the runs of a configuration with fewer rounds that have kept their state."""
+    """Yield the runs that differ from a configuration by fewer rounds and have kept their state."""
     for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
         try:
             run = read_run(state.parent)
@@ -235,15 +236,15 @@ def _shorter_runs(config: RunConfig) -> Iterator[Run]:
 
 
 def depends_on_rounds(config: RunConfig) -> str:
-    """Return the schedule, noise or method that makes a run one for its number of rounds.
+    """Return the schedule, noise or method that depends on the total number of rounds.
 
-    It is empty if there is none.
+    The result is empty if nothing depends on it.
     """
     if config.local.schedule.depends_on_rounds:
         return "local.schedule=cosine"
     privacy = config.scenarios.get("privacy")
     if privacy is not None and privacy.options.get("epsilon") is not None:
-        return "privacy.epsilon"  # the noise is what spends it in the planned rounds
+        return "privacy.epsilon"  # the noise is scaled to spend epsilon over the planned rounds
     for part in (config.algo, *config.algo.inner("algo").values()):
         function = function_of(part.target, "algo")
         if "rounds" in inspect.signature(function).parameters:

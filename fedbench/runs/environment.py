@@ -1,4 +1,4 @@
-"""The software and hardware of a run, for its ``meta.json``."""
+"""Software and hardware of a run, for its ``meta.json``."""
 
 import platform
 import resource
@@ -15,19 +15,20 @@ import torch
 import fedbench
 from fedbench.config.user_sources import user_folder
 
-_RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")  # versions
+# packages whose versions are recorded
+_RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")
 
 
 def utc_now() -> str:
-    """Return the time in UTC, ISO 8601."""
+    """Return the current time in UTC, in ISO 8601 format."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions, the device, and the commit of the checkout that fedbench runs from.
+    """Return versions, the device, and the commit of the checkout from which fedbench runs.
 
-    The commit is None if fedbench is installed. With a user's own config directory in a repository,
-    the commit of that is added.
+    The commit is None if fedbench is installed as a package. If the user's config directory is in a
+    Git repository, the commit of that repository is added.
     """
     name = platform.processor() or platform.machine()
     if device.type == "cuda":
@@ -36,7 +37,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     versions |= {package: version(package) for package in _RECORDED}
 
     root = Path(fedbench.__file__).resolve().parent.parent
-    # without .git it is installed; a repository around it would be another project's
+    # without .git, fedbench is installed; a repository around it would be another project's
     head, dirty = None, None
     if (root / ".git").exists():
         head, dirty = commit(root, "no")
@@ -55,9 +56,9 @@ def environment(device: torch.device) -> dict[str, Any]:
     return facts
 
 
-@cache  # that of this process, whatever happens in the checkout later
+@cache  # the commit at the first call, even if the checkout changes later
 def commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
-    """Return the commit of a directory, and whether its files have changed since.
+    """Return the commit of a directory, and whether its files have uncommitted changes.
 
     Args:
         folder: The directory.
@@ -77,7 +78,7 @@ def commit(folder: Path, untracked: str) -> tuple[str | None, bool | None]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes: of the device, or on a CPU of the whole process."""
+    """Return the peak memory in bytes of the device or, on a CPU, of the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,8 +1,8 @@
-"""This process: the cores that it may use, and the signals that ask it to end.
+"""The current process: its available cores, and the signals that ask it to end.
 
-Those are Ctrl-C, and what schedulers, closed terminals and other processes send. Each is answered
-as Ctrl-C is, unless it is ignored (as in the background of a shell) or the program that calls
-fedbench has a handler of its own. Handlers exist in the main thread only.
+The signals come from Ctrl-C, schedulers, closed terminals and other processes. Each of them is
+handled like Ctrl-C, unless it is ignored (as in a shell's background jobs) or the program that
+calls fedbench has its own handler. Handlers are installed in the main thread only.
 """
 
 import os
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# SIGUSR1 is what SLURM is usually told to send before the time of a job is over, and SIGALRM comes
-# at a deadline
+# SLURM is usually configured to send SIGUSR1 before the time limit of a job, and a deadline sends
+# SIGALRM
 _SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -23,21 +23,21 @@ _SIGNALS = (
     signal.SIGALRM,
 )
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
-# torchrun has started this process, and others
+# environment variables of torchrun, if it started this process
 _GROUP = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
 RANK = int(_GROUP.get("RANK", 0))
 WORLD_SIZE = int(_GROUP.get("WORLD_SIZE", 1))
-# of those on this machine
+# among the processes on this machine
 LOCAL_RANK = int(_GROUP.get("LOCAL_RANK", 0))
 LOCAL_WORLD_SIZE = int(_GROUP.get("LOCAL_WORLD_SIZE", 1))
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this process to end.
+    """Interruption by a signal that asked this process to end.
 
     Args:
         number: The signal.
-        where: What it has ended, for a message.
+        where: Description of the interrupted work, for a message.
     """
 
     def __init__(self, number: int, where: str = "") -> None:
@@ -47,15 +47,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
-    """Return the exit status of a command that a signal has ended: 128 and the signal's number."""
+    """Return the exit status of a command that was ended by a signal: 128 + the signal's number."""
     return 128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT)
 
 
 def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the signal during which an error came up, if there was one.
+    """Return the interruption during which an error occurred, or None.
 
-    Libraries may fail while they clean up after ``Interrupted``, as OmegaConf does, and raise their
-    own error over it.
+    Libraries such as OmegaConf may fail while they clean up after ``Interrupted``, and then raise
+    their own error in its place.
     """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -72,10 +72,10 @@ def available_cores() -> int:
 
 @contextmanager
 def on_signal(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle signals inside this block.
+    """Handle signals with a function inside this block.
 
-    It takes the place of default handlers and of those of this module. Handlers of the program that
-    calls fedbench stay, and so do signals that are ignored.
+    The function replaces default handlers and handlers of this module. Handlers of the program that
+    calls fedbench are kept, and ignored signals remain ignored.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -98,7 +98,7 @@ def raise_interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
-    """End the process: some libraries swallow an exception that comes while they are imported."""
+    """End the process, as some libraries swallow exceptions raised while they are imported."""
     print("fedbench: interrupted", file=sys.stderr, flush=True)
     os._exit(128 + number)
 
@@ -107,10 +107,10 @@ def end_at_once(number: int, frame: FrameType | None) -> None:
 def between_rounds() -> Iterator[Callable[[], int | None]]:
     """Note a signal inside this block instead of raising an exception in the middle of a round.
 
-    A second signal raises it.
+    A second signal raises ``Interrupted``.
 
     Yields:
-        A function that returns the signal that has come, or None.
+        A function that returns the signal received so far, or None.
     """
     noted: int | None = None
 
@@ -131,18 +131,19 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[list[bool]]:
-    """End this block after some seconds without an error.
+    """End this block without an error after a number of seconds.
 
-    The list that it gives is not empty if the time was up.
+    When the time is up, the process receives SIGALRM, which is handled like other signals: active
+    runs finish their round, write a checkpoint and stop. Other interruptions are raised.
 
-    The process then receives SIGALRM, which is answered as other signals are: runs under way finish
-    their round, write a checkpoint and stop. An interruption by anything else stays one.
+    Yields:
+        A list that is non-empty once the time is up.
     """
     over: list[bool] = []
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield over
-        signal.setitimer(signal.ITIMER_REAL, 0)  # a signal that has just come is raised here
+        signal.setitimer(signal.ITIMER_REAL, 0)  # a signal that has just arrived is raised here
     except BaseException as error:
         cause = interruption(error)
         if not isinstance(cause, Interrupted) or cause.number != signal.SIGALRM:

@@ -1,4 +1,4 @@
-"""Progress of runs: a bar on a terminal, and a line at once and every ten seconds elsewhere."""
+"""Progress of runs: a bar on a terminal; elsewhere one line at the start and every ten seconds."""
 
 import sys
 import time
@@ -15,10 +15,10 @@ from rich.table import Column
 from fedbench.config.schema import RunConfig
 from fedbench.runs.run import last_row
 
-EVERY = 10.0  # seconds between lines where there is no terminal
-_NAMED = 8  # runs in a line; a cluster has a thousand of them
-_OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
-# keys of a row, and their labels
+EVERY = 10.0  # seconds between lines without a terminal
+_NAMED = 8  # maximum number of runs shown in a line; a cluster may run a thousand
+_OFTEN = 0.5  # seconds between two reads of the files of several runs on a terminal
+# keys of a row and their labels
 _MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}
 Report: TypeAlias = Callable[[int], None]
 _LISTENER: ContextVar[Report | None] = ContextVar("listener", default=None)
@@ -26,10 +26,10 @@ _LISTENER: ContextVar[Report | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def hidden(report: Report = lambda round: None) -> Iterator[None]:
-    """Show nothing of the runs inside this block: something else shows how far they are.
+    """Hide the progress of runs inside this block, because something else shows it.
 
     Args:
-        report: Called after every round with its number.
+        report: Function called after every round with the number of the round.
     """
     token = _LISTENER.set(report)
     try:
@@ -39,7 +39,7 @@ def hidden(report: Report = lambda round: None) -> Iterator[None]:
 
 
 class _Display:
-    """A bar on a terminal, and a line every ten seconds elsewhere.
+    """A progress bar on a terminal, or a line every ten seconds elsewhere.
 
     Args:
         title: Title of the bar.
@@ -47,9 +47,9 @@ class _Display:
         done: Number of steps already done.
 
     Attributes:
-        bars: A context manager inside which the bar is shown.
-        terminal: Whether there is a bar.
-        start: When it began.
+        bars: Context manager inside which the bar is shown.
+        terminal: Whether the output is a terminal and shows a bar.
+        start: Start time of the display, by the monotonic clock.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class _Display:
     ) -> None:
         self.total = total
         self.terminal = sys.stderr.isatty()
-        # a narrow terminal cuts the text, and not the bar
+        # a narrow terminal cuts off the text, not the bar
         text = TextColumn(
             "{task.fields[facts]} {task.description}",
             table_column=Column(no_wrap=True, ratio=1),
@@ -90,7 +90,7 @@ class _Display:
         facts: str,
         line: str,
     ) -> None:
-        """Show the facts in the bar, or print the line if the last one was printed long ago."""
+        """Show the facts in the bar, or print the line if the last line is old enough."""
         now = time.monotonic()
         if self.terminal:
             self.bars.update(self._task, completed=completed, facts=facts)
@@ -100,7 +100,7 @@ class _Display:
 
 
 class RunDisplay(_Display):
-    """Shows how far a run is.
+    """Display of the progress of one run.
 
     Args:
         title: Title of the run.
@@ -126,11 +126,11 @@ class RunDisplay(_Display):
             print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
     def advance(self, round: int, row: Mapping[str, Any] | None) -> None:
-        """Show that a round is over.
+        """Show that a round has finished.
 
         Args:
             round: Number of the round.
-            row: The measurements of the model, or None.
+            row: Measurements of the model, or None if it was not evaluated.
         """
         if self._listener is not None:
             self._listener(round)
@@ -143,7 +143,7 @@ class RunDisplay(_Display):
 
         now = time.monotonic()
         left = ""
-        if round == 0:  # the time of the initial model is none of the rounds
+        if round == 0:  # evaluating the initial model is not part of the rounds
             self.start = now
         elif round > self._done:
             seconds_per_round = (now - self.start) / (round - self._done)
@@ -153,7 +153,7 @@ class RunDisplay(_Display):
 
 
 class RunProgress(NamedTuple):
-    """The last known round of a run, the number of its rounds, and the node that it is on."""
+    """The last known round of a run, its number of rounds, and the node that executes it."""
 
     round: int
     rounds: int
@@ -161,19 +161,19 @@ class RunProgress(NamedTuple):
 
 
 def run_progress(config: RunConfig) -> RunProgress:
-    """Return how far a run is, by its files, whichever process of this machine carries it out."""
+    """Return the progress of a run from its files, which any process of this machine may write."""
     row = last_row(config.path / "rounds.jsonl") or {"round": 0}
     return RunProgress(int(row["round"]), config.rounds)
 
 
 class BatchDisplay(_Display):
-    """Shows how far several runs are.
+    """Display of the progress of several runs.
 
     Args:
         total: Number of runs.
 
     Attributes:
-        every: Seconds from one call of ``show`` to the next.
+        every: Seconds between two calls of ``show``.
     """
 
     def __init__(self, total: int) -> None:
@@ -185,7 +185,7 @@ class BatchDisplay(_Display):
         ended: Sequence[str],
         running: Sequence[RunProgress],
     ) -> None:
-        """Show how far the runs are, given the statuses of those that have ended."""
+        """Show the progress of the runs, given the statuses of the ended runs."""
         line = self.line(ended, running)
         self.update(len(ended), line, line)
 
@@ -194,7 +194,7 @@ class BatchDisplay(_Display):
         ended: Sequence[str],
         running: Sequence[RunProgress],
     ) -> str:
-        """Return how far the runs are in one line."""
+        """Return the progress of the runs as one line."""
         states = [f"{count} {status}" for status, count in sorted(Counter(ended).items())]
         if running:
             rounds = []
@@ -211,7 +211,7 @@ class BatchDisplay(_Display):
 
 
 def duration(seconds: float) -> str:
-    """Return a time in seconds, minutes, hours or days."""
+    """Return a duration as text in seconds, minutes, hours or days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -1,10 +1,10 @@
-"""Files of a run, written as it happens.
+"""Files of a run, written during training.
 
-A run is complete when DONE exists, and readable without the code that made it.
-Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files
-are replaced. A checkpoint counts once its manifest is in place, as a run does once DONE is: both
-are written last, have the checksums of all files that belong to them, and are on the disk, in the
-sense of fsync, before anything older is removed.
+A run is complete when DONE exists, and it can be read without the code that created it.
+Only ``rounds.jsonl`` grows in place; a resumed run truncates it to the length in the checkpoint.
+All other files are replaced. A checkpoint is valid once its manifest exists, and a run is complete
+once DONE exists. Both files are written last, contain the checksums of all files that belong to
+them, and are on the disk, in the sense of fsync, before anything older is removed.
 """
 
 import errno
@@ -57,10 +57,10 @@ _FILES = (
 
 
 class Recorder:
-    """Writes one run and its checkpoints.
+    """Writer of one run and its checkpoints.
 
-    Methods raise NotWritten if a file cannot be written, or if another process may be working on
-    the run.
+    Methods raise NotWritten if a file cannot be written or if another process may be working on the
+    run.
 
     Args:
         path: The run's directory, created if it does not exist.
@@ -74,20 +74,20 @@ class Recorder:
         self.states = self.checkpoint / CLIENT_STATES
         # checksums of the per-client tables of the last checkpoint
         self._tables: dict[str, Any] = {}
-        self._length = 0  # bytes of rounds.jsonl
+        self._length = 0  # length of rounds.jsonl in bytes
         self._lock: BaseFileLock | None = None
         self._lock_file: os.stat_result | None = None
 
     def lock(self, wait: bool = True) -> None:
-        """Keep other processes away from the run until ``close``.
+        """Lock the run against other processes until ``close``.
 
-        Files that a killed process left unfinished are removed.
+        Unfinished files of a killed process are removed.
 
         Args:
-            wait: Whether to wait for a process that works on the run.
+            wait: Whether to wait for another process that is working on the run.
 
         Raises:
-            Timeout: If a process works on the run, without ``wait``.
+            Timeout: If another process is working on the run and ``wait`` is false.
         """
         lock_file = self.path / LOCK
         self._lock = waiting_lock(lock_file, f"working in {self.path}", wait).lock
@@ -98,8 +98,8 @@ class Recorder:
                     unfinished.unlink()
 
     def close(self) -> None:
-        """Let other processes work on the run."""
-        if is_done(self.path):  # a process that waits creates it again, and finds DONE
+        """Release the lock, so that other processes can work on the run."""
+        if is_done(self.path):  # a waiting process creates the lock file again, and finds DONE
             (self.path / LOCK).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.release()
@@ -108,7 +108,7 @@ class Recorder:
         """Refuse to write if another process may be working on the run.
 
         Raises:
-            NotWritten: If the file of the lock has been removed or replaced.
+            NotWritten: If the lock file has been removed or replaced.
         """
         if self._lock_file is None:
             return
@@ -132,14 +132,14 @@ class Recorder:
         self._length = 0
 
     def begin(self, config: Fields, meta: Fields) -> None:
-        """Write the resolved configuration and the first facts of the run."""
+        """Write the resolved configuration and the initial facts of the run."""
         self.check_lock()
         text = yaml.safe_dump(config, sort_keys=False)
         replace_file(self.path / "config.yaml", text, lasting=True)
         self.write_meta(meta)
 
     def write_meta(self, meta: Fields) -> None:
-        """Write ``meta.json``, the facts of the run."""
+        """Write the facts of the run to ``meta.json``."""
         self.check_lock()
         content = to_json(meta, indent=2, inf_nan_mode="null") + b"\n"
         replace_file(self.path / "meta.json", content, lasting=True)
@@ -147,7 +147,7 @@ class Recorder:
     def append(self, row: Fields) -> None:
         """Append a line to ``rounds.jsonl``.
 
-        Numbers that JSON cannot express (NaN, infinities) become null.
+        Numbers that JSON cannot represent (NaN, infinities) become null.
         """
         line = to_json(row, inf_nan_mode="null") + b"\n"
         with self._writing(self.rounds), self.rounds.open("ab") as file:
@@ -159,7 +159,7 @@ class Recorder:
         round: int,
         columns: Mapping[str, Any],
     ) -> None:
-        """Keep the per-client table of a round with the checkpoint until the run is done."""
+        """Store the per-client table of a round with the checkpoint until the run is done."""
         with self._writing(self.checkpoint):
             self.checkpoint.mkdir(exist_ok=True)
         table = pd.DataFrame({"round": round, **columns})
@@ -172,11 +172,11 @@ class Recorder:
         tensors: Mapping[str, Tensor],
         progress: Fields,
     ) -> None:
-        """Write a checkpoint, then remove the previous one, which counts until then.
+        """Write a checkpoint, then remove the previous one, which is valid until then.
 
         Args:
-            tensors: The tensors that resuming the run needs.
-            progress: The numbers that it needs, among them ``round``.
+            tensors: Tensors needed to resume the run.
+            progress: Numbers needed to resume the run, including ``round``.
         """
         state = self.checkpoint / f"round_{progress['round']:09d}.safetensors"
         with self._writing(self.checkpoint):
@@ -198,13 +198,13 @@ class Recorder:
                     old.unlink()
 
     def load(self) -> tuple[dict[str, Tensor], Fields] | None:
-        """Return the checkpoint of an unfinished run and cut its files back to it.
+        """Return the checkpoint of an unfinished run, and cut the run's files back to it.
 
-        Without a checkpoint, it is None.
+        The result is None if there is no checkpoint.
 
         Raises:
-            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written,
-                is missing or has changed.
+            DamagedRun: If a part of the checkpoint, or the part of rounds.jsonl that existed when
+                the checkpoint was written, is missing or has changed.
         """
         if not (self.checkpoint / MANIFEST).exists():
             return None
@@ -223,7 +223,7 @@ class Recorder:
         return tensors, manifest["progress"]
 
     def _cut_back(self, length: int, sealed: Fields) -> None:
-        """Remove the rounds and tables that a checkpoint does not have."""
+        """Remove the rounds and tables that are not in the checkpoint."""
         with writing(self.rounds), self.rounds.open("ab") as file:
             self._length = file.truncate(length)
         self._tables = {}
@@ -236,15 +236,15 @@ class Recorder:
                     table.unlink()
 
     def adopt(self, other: Path, facts: Fields) -> int:
-        """Begin a run without a checkpoint with the state of another run, and return its round.
+        """Start a run without a checkpoint from the state of another run, and return its round.
 
         Args:
             other: The other run's directory.
-            facts: What is added to ``progress``.
+            facts: Entries to add to ``progress``.
 
         Raises:
-            OSError: If it cannot be copied.
-            ValueError: If it has changed since it was written.
+            OSError: If the state cannot be copied.
+            ValueError: If the state has changed since it was written.
         """
         manifest = checked_checkpoint(other / STATE)
         shutil.copyfile(other / "rounds.jsonl", self.rounds)
@@ -262,8 +262,8 @@ class Recorder:
         """Write the last files of a finished run, and DONE with the checksums of all its files.
 
         Args:
-            models: Parameters by name, each mapping for a file ``<name>.safetensors``.
-            documents: The documents of diagnostics, each for a file ``<name>.json``.
+            models: Parameters by name for each file ``<name>.safetensors``.
+            documents: Documents of diagnostics for each file ``<name>.json``.
             meta: The final facts.
         """
         self.check_lock()
@@ -289,23 +289,23 @@ class Recorder:
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Check the lock, and raise ``NotWritten`` for an error in writing inside this block."""
+        """Check the lock, and turn write errors inside this block into ``NotWritten``."""
         self.check_lock()
         with writing(path):
             yield
 
     def _check_rounds(self, length: int) -> None:
-        """Refuse to write if rounds.jsonl has another length than this process has left it with."""
+        """Refuse to write if the length of rounds.jsonl has changed since this process wrote it."""
         if length != self._length:
             raise OSError(errno.EBUSY, "another process has written to rounds.jsonl")
 
 
 class Reader(Recorder):
-    """The recorder of a process that shares the work on a run whose files another one writes.
+    """The recorder of a process that shares a run whose files another process writes.
 
     Args:
         path: The run's directory.
-        rank: Number of the process.
+        rank: Rank of the process.
     """
 
     def __init__(self, path: Path, rank: int) -> None:
@@ -313,7 +313,7 @@ class Reader(Recorder):
         self.states = self.states / str(rank)
 
     def _ignore(self, *args: Any, **kwargs: Any) -> None:
-        """Write and remove nothing."""
+        """Do nothing instead of writing or removing files."""
 
     lock = close = clear = begin = write_meta = append = keep_clients = save = finish = _ignore
     _cut_back = _ignore
@@ -324,15 +324,15 @@ def open_recorder(
     rank: int = 0,
     wait: bool = True,
 ) -> Recorder:
-    """Return the recorder of a run, in whose directory no other command works until it is closed.
+    """Return the recorder of a run, which locks the run's directory until it is closed.
 
     Args:
         path: The run's directory.
-        rank: Number of this process, of those that share the run; only the first writes.
-        wait: Whether to wait for another command that works on the run.
+        rank: Rank of this process among the processes that share the run; only rank 0 writes.
+        wait: Whether to wait for another command that is working on the run.
 
     Raises:
-        Timeout: If another command works on the run, without ``wait``.
+        Timeout: If another command is working on the run and ``wait`` is false.
     """
     recorder = Reader(path, rank) if rank else Recorder(path)
     recorder.lock(wait)
@@ -340,7 +340,7 @@ def open_recorder(
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors, which may share memory and be on any device, in the safetensors format.
+    """Write tensors in the safetensors format; they may share memory and be on any device.
 
     Raises:
         OSError: If the file cannot be written.
@@ -356,11 +356,11 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise OSError(errno.ENOSPC if full else errno.EIO, message) from error
     mask = os.umask(0)
     os.umask(mask)
-    path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
+    path.chmod(0o666 & ~mask)  # safetensors makes the file readable by its owner only
 
 
 def _on_disk(files: Iterable[Path]) -> dict[str, Any]:
-    """Return the checksums of files, all of which are on the disk after this."""
+    """Flush files to the disk, and return their checksums by name."""
     checksums = {}
     for file in files:
         to_disk(file)
