@@ -1,4 +1,4 @@
-"""All runs below a directory, those of its published reports included, and as pandas frames."""
+"""All runs below a directory, including its published reports, also as pandas frames."""
 
 import os
 import warnings
@@ -15,31 +15,32 @@ from fedbench.core.files import user_path
 from fedbench.runs.bundle import DOCUMENTS, Bundle, is_bundle
 from fedbench.runs.run import DamagedRun, Run, is_done, read_run, run_folders
 
-PUBLISHED = "published"  # directory below the results with published reports
-TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
+PUBLISHED = "published"  # directory of published reports, below the results
+TUNING = "tuning"  # directory of the runs of ``fedbench tune``, below the results
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
 
 
 class Results:
-    """The runs below a directory, or those of the bundle of a published report.
+    """The runs below a directory, or the runs in the bundle of a published report.
 
-    Of runs with the same setting and seed, only the first counts; a finished run in its own
-    directory comes before a published one, and a published one before a directory of an unfinished
-    run. Runs below ``tuning`` are no results: values were chosen by them.
+    If several runs have the same setting and seed, only the first one counts. A finished run in its
+    own directory takes precedence over a published run, and a published run over the directory of
+    an unfinished run. Runs below ``tuning`` are not results, because they were used to choose
+    values.
 
     Args:
         root: The directory.
-        published: Names of the published reports whose runs are added: of ``published/<name>``
-            below the directory, those of the experiments ``<name>/...``.
+        published: Names of the published reports whose runs are added. From ``published/<name>``
+            below the directory, the runs of the experiments ``<name>/...`` are added.
 
     Attributes:
-        damaged: After an iteration, messages about runs that were left out, with paths relative to
-            the directory.
+        damaged: Messages about runs that were left out in the last iteration, with paths relative
+            to the directory.
 
     Raises:
-        RequestError: If the directory has a bundle that is damaged; so do the methods, for bundles
-            below it.
+        RequestError: If the directory contains a damaged bundle. Methods raise it for bundles below
+            the directory.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Results:
             yield runs[path]
 
     def _local_runs(self) -> Iterator[Run]:
-        """Yield the runs in directories of their own that can be read, without copies."""
+        """Yield the readable runs that have their own directory, without copies of other runs."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):
             if path.is_relative_to(self.root / TUNING):
@@ -92,7 +93,7 @@ class Results:
                 yield run
 
     def _read_published(self, name: str) -> dict[Path, Run]:
-        """Return the finished runs of a published report, by the paths they would have here."""
+        """Return the finished runs of a published report by their paths below this directory."""
         place = self.root / PUBLISHED / name
         if not is_bundle(place):
             return {}
@@ -104,7 +105,7 @@ class Results:
 
 
 def _readable_run(path: Path) -> Run:
-    """Return the run in a directory, all of whose tables can be read.
+    """Return the run in a directory, after checking that all its tables can be read.
 
     Raises:
         DamagedRun: If one of its files cannot be read.
@@ -127,16 +128,16 @@ def _readable_run(path: Path) -> Run:
 class Frames:
     """The runs below a directory as pandas frames.
 
-    They join on ``setting``, ``algo``, ``hash`` and ``seed``.
+    The frames can be joined on ``setting``, ``algo``, ``hash`` and ``seed``.
 
     Attributes:
-        runs: A row per run: its path, status, choices and identity, and a column per configuration
-            key, such as ``local.lr``.
-        rounds: A row per run and evaluated round: the identity, then the columns of
+        runs: One row per run: its path, status, choices and identity, and one column per
+            configuration key, such as ``local.lr``.
+        rounds: One row per run and evaluated round: the identity, then the columns of
             ``rounds.jsonl``.
-        clients: A row per run, kept round and client: the identity, then the columns of
+        clients: One row per run, kept round and client: the identity, then the columns of
             ``clients.parquet``.
-        damaged: Messages about runs that cannot be read; they are in none of the frames.
+        damaged: Messages about unreadable runs, which are in none of the frames.
     """
 
     runs: pd.DataFrame
@@ -146,14 +147,14 @@ class Frames:
 
 
 def load_results(directory: str | Path = "results") -> Frames:
-    """Return the runs below a directory as pandas frames, also those that are not done.
+    """Return the runs below a directory as pandas frames, including unfinished runs.
 
-    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle
-    keeps. Runs that cannot be read, or whose files have changed since they were written, are left
+    For runs of a published report, ``rounds`` and ``clients`` contain only the rounds kept in its
+    bundle. Runs that cannot be read, or whose files have changed since they were written, are left
     out with a warning.
 
     Raises:
-        RequestError: If there is no such directory, or its bundle is damaged.
+        RequestError: If the directory does not exist or its bundle is damaged.
     """
     root = user_path("directory", directory)
     if not root.is_dir():
@@ -184,7 +185,7 @@ def load_results(directory: str | Path = "results") -> Frames:
 
 
 def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all runs, with their identities as the first columns."""
+    """Return the rows of all runs, with the run's identity in the first columns."""
     if not tables:
         return pd.DataFrame(columns=IDENTITY)
     return pd.concat(tables).reset_index(IDENTITY).reset_index(drop=True)

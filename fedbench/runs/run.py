@@ -1,4 +1,4 @@
-"""One run on disk: its configuration, its facts and what it has measured."""
+"""A run on disk: its configuration, facts and measurements."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
-CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
-LOCK = ".lock"  # lock file, held by the process that works on the run
-STATE = "state"  # directory of the checkpoint that a longer run continues from
-# directory in a checkpoint: memory of the process that works on the run
+CHECKPOINT = "checkpoint"  # directory with the data needed to resume an incomplete run
+LOCK = ".lock"  # lock file, held by the process that is working on the run
+STATE = "state"  # directory of the checkpoint from which a longer run continues
+# directory in a checkpoint with memory-mapped client states of the process working on the run
 CLIENT_STATES = "client_states"
-MANIFEST = "manifest.json"  # file of a checkpoint, with the checksums of the others
-_END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for
+MANIFEST = "manifest.json"  # file of a checkpoint with the checksums of its other files
+_END = 2**16  # bytes at the end of rounds.jsonl that are searched for the last line
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
 
 class DamagedRun(Exception):
-    """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
+    """A run with unreadable files; the message states the directory, the fault and the remedy."""
 
 
 def is_done(path: Path) -> bool:
@@ -49,17 +49,17 @@ def error_text(error: BaseException) -> str:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Return the directories at and below ``root`` that have a run, in order."""
+    """Return the directories at and below ``root`` that contain a run, in sorted order."""
     files = (*root.rglob("meta.json"), *root.rglob(DONE))
     return sorted({file.parent for file in files})
 
 
 def checked_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint, whose files are as they were written.
+    """Return the manifest of a checkpoint, after checking that no file has changed.
 
     Raises:
-        OSError: If one of them cannot be read.
-        ValueError: If one of them has changed.
+        OSError: If a file of the checkpoint cannot be read.
+        ValueError: If a file of the checkpoint has changed.
     """
     content = read_with_checksum(folder / MANIFEST)
     check_files(folder, content["sealed"])
@@ -68,16 +68,16 @@ def checked_checkpoint(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run in its directory.
+    """A run in its directory.
 
-    Methods that read files raise DamagedRun if one of them cannot be read, or if the run is
-    complete and the file is not the one that was written.
+    Methods that read files raise DamagedRun if a file cannot be read, or if the run is complete and
+    the file has changed since it was written.
 
     Attributes:
-        path: The run's directory; for a run of a bundle, the one that it would have below the
-            bundle, or below the results directory whose published reports the bundle belongs to.
-        config: The resolved configuration; each ``_target_`` is the present path of its function.
-        meta: The facts of the run; likewise in ``departures``.
+        path: The run's directory. For a run in a bundle, the directory that it would have below the
+            bundle, or below the results directory whose published reports include the bundle.
+        config: The resolved configuration. Each ``_target_`` is the present path of its function.
+        meta: The facts of the run. In ``departures``, each ``_target_`` is a present path as well.
     """
 
     path: Path
@@ -86,12 +86,12 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The directory that exists: the run's own, or that of the report that published it."""
+        """The existing directory: the run's own, or that of the report in which it is published."""
         return self.path
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """The setting and the seed, which a copy of the run has in common with it."""
+        """The setting and the seed, which are the same for copies of the run."""
         return tuple(self.meta.get(k) for k in _IDENTITY)
 
     @property
@@ -109,17 +109,17 @@ class Run:
 
     @property
     def counts(self) -> bool:
-        """Whether the run is complete and did not diverge, so that its numbers enter means."""
+        """Whether the run is complete and did not diverge, so that means include its numbers."""
         return self.outcome == "done"
 
     @property
     def unofficial(self) -> tuple[str, ...]:
-        """Sentences on data that were read from other files than the publisher's."""
+        """Notes on data that were read from files other than the publisher's."""
         return tuple(self.meta.get("unofficial", ()))
 
     @property
     def sampled(self) -> tuple[str, ...]:
-        """A sentence for tables on the sample of clients that was evaluated; none if all were."""
+        """A note for tables on the evaluated sample of clients; empty if all were evaluated."""
         size = self.meta.get("evaluated_clients")
         if size is None:
             return ()
@@ -133,12 +133,12 @@ class Run:
 
     @cached_property
     def flat(self) -> Tree:
-        """Return the configuration under dotted keys; it must not be changed."""
+        """The configuration by dotted key; it must not be modified."""
         return leaves(self.config)
 
     @cached_property
     def series(self) -> dict[str, pd.Series]:
-        """Fields over the rounds that have been worked out from its files; empty at first."""
+        """Cache of series over the rounds computed from the run's files; initially empty."""
         return {}
 
     @property
@@ -149,11 +149,11 @@ class Run:
 
     @property
     def has_clients(self) -> bool:
-        """Whether there is a per-client table."""
+        """Whether the run has a per-client table."""
         return self._has("clients.parquet")
 
     def _has(self, name: str) -> bool:
-        """Return whether the run has a file, or had it when it ended if it is complete."""
+        """Return whether the run has a file or, if it is complete, had it when it ended."""
         with _reading(self.path / DONE):
             sealed = _sealed(self.path)
         if sealed is None:
@@ -161,9 +161,9 @@ class Run:
         return name in sealed
 
     def rounds(self) -> pd.DataFrame:
-        """Return one row per evaluated round; a key that is null in all rounds has None.
+        """Return one row per evaluated round; a key that is null in all rounds contains None.
 
-        For a run of a bundle, the rows are the rounds that are kept with all their keys.
+        For a run in a bundle, the rows are the rounds that are kept with all their keys.
         """
         return self._rounds.copy()
 
@@ -176,7 +176,7 @@ class Run:
             whole = content[: content.rfind(b"\n") + 1]
             if not whole:
                 raise ValueError("it has no round")
-            # a column has one type
+            # a single block, so that each column has one type
             options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))
             rows = pyarrow.json.read_json(io.BytesIO(whole), read_options=options)
             table: pd.DataFrame = rows.to_pandas()
@@ -190,13 +190,12 @@ class Run:
             return table
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return the column ``round`` and these keys at all evaluated rounds.
+        """Return the column ``round`` and the given keys for all evaluated rounds.
 
-        Keys that the run does not have are left out.
+        Keys that are missing in the run are left out.
 
         Raises:
-            RequestError: If the run is one of a bundle that keeps one of these keys at some rounds
-                only.
+            RequestError: If the run is in a bundle that keeps one of the keys for some rounds only.
         """
         columns = dict.fromkeys(("round", *names))
         return self._rounds[[name for name in columns if name in self._rounds]]
@@ -214,7 +213,7 @@ class Run:
             return row
 
     def clients(self) -> pd.DataFrame:
-        """Return the per-client table of all rounds that the run kept."""
+        """Return the per-client table of all kept rounds."""
         import pandas as pd
 
         with _reading(self.path / "clients.parquet") as file:
@@ -226,13 +225,13 @@ class Run:
         return table[table["round"].eq(table["round"].max())]
 
     def accuracy_of(self, client: int) -> float | None:
-        """Return a client's accuracy in the last kept round, in [0, 1]; None if it has none."""
+        """Return a client's accuracy in the last kept round, in [0, 1], or None if missing."""
         table = self.last_clients()
         accuracy = table.loc[table["client"] == client, "accuracy"].dropna()
         return float(accuracy.iloc[0]) if len(accuracy) else None
 
     def document(self, name: str) -> Fields | None:
-        """Return the document of a diagnostic; None if the run has none."""
+        """Return the document of a diagnostic, or None if the run has none."""
         if not self._has(f"{name}.json"):
             return None
         with _reading(self.path / f"{name}.json") as file:
@@ -242,10 +241,10 @@ class Run:
     def verify(self) -> None:
         """Compare all files of a complete run with their checksums.
 
-        They are those in DONE, and those of a state that it has kept.
+        The checksums are those in DONE and those in the manifest of a kept state.
 
         Raises:
-            DamagedRun: If one of them is missing or has changed.
+            DamagedRun: If a file is missing or has changed.
         """
         with _reading(self.path / DONE) as file:
             check_files(self.path, read_with_checksum(file)["sealed"])
@@ -256,7 +255,7 @@ class Run:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[Path]:
-    """Let errors in reading a file of a run become those of a damaged run."""
+    """Turn errors that occur while reading a run's file into ``DamagedRun``."""
     try:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
@@ -266,7 +265,7 @@ def _reading(file: Path) -> Iterator[Path]:
 
 
 def _sealed(path: Path) -> Fields | None:
-    """Return the checksums of a complete run's files by name; None if it is not complete."""
+    """Return the checksums of a complete run's files by name, or None if it is not complete."""
     if not is_done(path):
         return None
     sealed: Fields = read_with_checksum(path / DONE)["sealed"]
@@ -274,13 +273,13 @@ def _sealed(path: Path) -> Fields | None:
 
 
 def _content(file: Path) -> bytes:
-    """Return the content of a run's file, which must have its checksum if the run is complete.
+    """Return the content of a run's file, which must match its checksum if the run is complete.
 
     Raises:
-        OSError: If it cannot be read.
-        ValueError: If it has changed since it was written.
+        OSError: If the file cannot be read.
+        ValueError: If the file has changed since it was written.
     """
-    sealed = _sealed(file.parent)  # before the file: once DONE exists, nothing is written any more
+    sealed = _sealed(file.parent)  # read first: once DONE exists, nothing more is written
     content = file.read_bytes()
     if sealed is not None and content_checksum(content) != sealed.get(file.name):
         raise ValueError("it has changed since it was written: its checksum differs")
@@ -291,8 +290,8 @@ def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
     Raises:
-        DamagedRun: If its configuration or its facts cannot be read, or if it is complete and they
-            have changed.
+        DamagedRun: If the configuration or the facts of the run cannot be read, or if the run is
+            complete and they have changed.
     """
     with _reading(path / "config.yaml") as file:
         config = from_yaml(_content(file).decode())
@@ -307,7 +306,7 @@ def read_run(path: Path) -> Run:
 
 
 def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
-    """Return the configuration and the facts of a run, with functions by their present path."""
+    """Return the configuration and the facts of a run, with the present paths of functions."""
     departures = {}
     for key, change in meta.get("departures", {}).items():
         departures[key] = change
@@ -319,11 +318,11 @@ def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
 
 
 def last_row(file: Path) -> Fields | None:
-    """Return the last whole line of a file ``rounds.jsonl``; None if there is none, or no file.
+    """Return the last complete line of a ``rounds.jsonl``, or None without such a line or file.
 
     Raises:
-        OSError: If it cannot be read.
-        ValueError: If that line is not JSON.
+        OSError: If the file cannot be read.
+        ValueError: If the line is not JSON.
     """
     if not file.exists():
         return None
@@ -333,7 +332,7 @@ def last_row(file: Path) -> Fields | None:
 
 
 def _last_line(content: bytes) -> Fields | None:
-    """Return the last whole line of a part of ``rounds.jsonl``; None if there is none."""
+    """Return the last complete line in a part of ``rounds.jsonl``, or None if there is none."""
     whole, _, _ = content.rpartition(b"\n")
     _, _, last = whole.rpartition(b"\n")
     row: Fields | None = json.loads(last) if last else None

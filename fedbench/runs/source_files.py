@@ -8,9 +8,9 @@ from fedbench.data.files.fetch import Files
 
 
 def official_files(config: RunConfig) -> tuple[Files, ...]:
-    """Return the published files of a configuration's source.
+    """Return the published files of the data source in a configuration.
 
-    There are none for generated data and for files of the user's own.
+    The result is empty for generated data and for the user's own files.
     """
     source = function_of(config.data.source.target, "data.source")
     module = importlib.import_module(source.__module__)

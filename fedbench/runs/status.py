@@ -1,4 +1,4 @@
-"""Status of the runs below a directory, seen from outside the processes that carry them out."""
+"""Status of the runs below a directory, determined from outside the processes executing them."""
 
 import fcntl
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,13 @@ class RunStatus:
 
     Attributes:
         path: The run's directory.
-        state: One of ``STATES``; ``process gone``: it was never finished, and no process is at work
-            on it.
+        state: One of ``STATES``. "process gone" means that the run is unfinished and no process is
+            working on it.
         done: The last evaluated round.
-        rounds: Rounds of the whole run; None if its files cannot be read.
-        accuracy: Mean accuracy in that round, in [0, 1]; None if it was not measured.
-        seconds: Time that these rounds took, with evaluation.
-        error: What ended a failed run, or what is wrong with its files.
+        rounds: Total number of rounds, or None if the run's files cannot be read.
+        accuracy: Mean accuracy in the last evaluated round, in [0, 1], or None if not measured.
+        seconds: Time for the rounds so far, including evaluation.
+        error: The error that ended a failed run, or the fault in the run's files.
     """
 
     path: Path
@@ -39,9 +39,9 @@ class RunStatus:
 
     @property
     def left(self) -> float | None:
-        """Seconds that the other rounds take at the measured rate.
+        """Estimated seconds for the remaining rounds, at the measured rate.
 
-        It is None if the rate is not known, or nothing is left.
+        The value is None if the rate is unknown or no rounds remain.
         """
         over = self.state in ("done", "diverged")
         if over or not self.done or self.rounds is None:
@@ -50,11 +50,11 @@ class RunStatus:
 
 
 def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
-    """Yield how far the runs below a directory are, in the order of their paths.
+    """Yield the statuses of the runs below a directory, sorted by path.
 
     Args:
         root: The directory.
-        verify: Whether the files of finished runs are compared with their checksums.
+        verify: Whether to compare the files of finished runs with their checksums.
     """
     for path in run_folders(root):
         if is_done(path) or (path / "config.yaml").exists():
@@ -62,7 +62,7 @@ def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
 
 
 def status_of(path: Path, verify: bool = False) -> RunStatus:
-    """Return how far the run in a directory is."""
+    """Return the status of the run in a directory."""
     try:
         run = read_run(path)
         if verify and run.done:
@@ -89,7 +89,7 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
 
 
 def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
-    """Return a line per run, with its path below a directory."""
+    """Return a table with one line per run, with paths relative to a directory."""
     lines = [_COLUMNS.format("state", "rounds", "accuracy", "left", "run")]
     for run in runs:
         rounds = f"{run.done}/{'?' if run.rounds is None else run.rounds}"
@@ -109,14 +109,15 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process works on a run, so that it holds the lock.
+    """Return whether a process holds the lock of a run, because it is working on it.
 
-    The process is one of this machine, or of one whose file system shares locks with it.
+    Processes on this machine are detected, and those on machines whose file system shares locks
+    with it.
     """
     with suppress(FileNotFoundError), (path / LOCK).open() as file:
         try:
-            # shared: others may ask at the same time
+            # a shared lock: other processes may check at the same time
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # held; or a file system without flock, where the file itself is the lock
+        except OSError:  # held, or without flock, where the existence of the file is the lock
             return True
     return False

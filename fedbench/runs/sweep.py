@@ -1,4 +1,4 @@
-"""The combinations of a sweep: which runs they make, and the check of all of them."""
+"""The runs of a sweep: combinations of its axes, and their checked configurations."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -12,9 +12,9 @@ from fedbench.runs.cached_run import check_method, is_cached
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the overrides of every run, the last axis varying fastest.
+    """Return the overrides of every run; the last axis varies fastest.
 
-    A key that is repeated has its last values.
+    If a key is repeated, its last values count.
 
     Raises:
         RequestError: If there are too many runs.
@@ -24,7 +24,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         values = o.each()
         name, _, _ = o.text.partition("=")
         keys: tuple[str, ...] = ()
-        if "={" in values[0]:  # of algo={a: 1},{a: 2}
+        if "={" in values[0]:  # such as algo={a: 1},{a: 2}
             keys = parse_overrides(values[:1])[0].keys
         axes[name, *keys] = values
     runs = prod(map(len, axes.values()))
@@ -39,16 +39,16 @@ def sweep_configs(
     overrides: Sequence[Override],
     composer: Composer,
 ) -> list[RunConfig]:
-    """Return the configurations of all runs of a sweep, after their methods were checked.
+    """Return the configurations of all runs of a sweep, after checking their methods.
 
     Args:
         overrides: The axes of the sweep and all other overrides.
         composer: Composes the configurations.
 
     Raises:
-        RequestError: For a combination that is wrong, first for one whose keys or choices are.
+        RequestError: If a combination is invalid; invalid keys and choices are reported first.
     """
-    # all, before torch is imported
+    # compose all before torch is imported
     configs = [composer.config(run) for run in combinations(overrides)]
     settings = {}
     for config in configs:

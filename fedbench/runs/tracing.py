@@ -1,4 +1,4 @@
-"""Traces of the operations in a round, by PyTorch's profiler."""
+"""Traces of the operations in a round, recorded by PyTorch's profiler."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ from torch.profiler import profile, schedule
 
 @contextmanager
 def traced(path: Path) -> Iterator[Callable[[], None]]:
-    """Trace the third and the fourth step in this block, and print the ten slowest operations.
+    """Trace the third and fourth steps in this block, and print the ten slowest operations.
 
     Args:
-        path: File of the trace, in the format of chrome://tracing and Perfetto.
+        path: Output file of the trace, in the format of chrome://tracing and Perfetto.
 
     Yields:
         A function to be called after every step.
@@ -31,6 +31,6 @@ def traced(path: Path) -> Iterator[Callable[[], None]]:
         warmup=1,
         active=2,
         repeat=1,
-    )  # the first step is the initial model
+    )  # the first step evaluates the initial model
     with profile(schedule=plan, on_trace_ready=write) as profiler:
         yield profiler.step

@@ -1,4 +1,4 @@
-"""Trackers follow a run while it is running: Weights & Biases, TensorBoard and MLflow."""
+"""Trackers that follow a run during training: Weights & Biases, TensorBoard and MLflow."""
 
 import importlib
 import os
@@ -12,18 +12,19 @@ from fedbench.core.config_values import config_value, leaves
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.run import Fields, last_row
 
-# characters of a value, and values of a request, that every store takes
+# maximum characters per value and values per request that every MLflow store accepts
 _MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100
-# keys for TensorBoard
+# prefixes of the keys sent to TensorBoard
 _HYPERPARAMETERS = ("algo.", "local.", "data.", "model.", "rounds", "participation", "seed")
-_JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")  # metrics next to them
+# metrics shown next to the hyperparameters
+_JUDGED = ("accuracy_mean", "accuracy_worst30", "accuracy_std", "test_loss")
 
 
 class Tracker:
-    """Follows one run.
+    """Base class of trackers; a tracker follows one run.
 
-    Every default does nothing: the files of the run are complete without a tracker. An error in a
-    tracker never ends a run.
+    All methods do nothing by default: the files of the run are complete without a tracker. An error
+    in a tracker never ends a run.
     """
 
     def start(
@@ -32,20 +33,20 @@ class Tracker:
         name: str,
         config: Fields,
     ) -> None:
-        """Start to follow a run, given its directory, its title and the resolved configuration."""
+        """Start following a run, given its directory, title and resolved configuration."""
 
     def log(self, row: Fields) -> None:
         """Log one evaluated round, a line of ``rounds.jsonl``."""
 
     def finish(self, status: str) -> None:
-        """End with the status of the run."""
+        """Stop following the run, given its final status."""
 
 
 @dataclass
 class Guarded:
-    """Calls a tracker, if there is one, until it fails.
+    """A wrapper that calls a tracker, if there is one, until the tracker fails.
 
-    A failure is one line on standard error, and the run continues.
+    A failure prints one line to standard error, and the run continues.
     """
 
     tracker: Tracker | None = None
@@ -65,13 +66,14 @@ class Guarded:
 
 @dataclass
 class WandbTracker(Tracker):
-    """Logs every evaluated round to Weights & Biases; the seeds of a setting are a group.
+    """A tracker that logs every evaluated round to Weights & Biases.
 
-    Without a login it logs to files, which ``wandb sync`` sends.
+    The seeds of a setting form a group. Without a login, rounds are logged to local files, which
+    ``wandb sync`` uploads.
 
     Attributes:
         project: Name of the project.
-        entity: User or team; None is the default of the account.
+        entity: User or team. If None, the account's default.
     """
 
     project: str
@@ -115,15 +117,15 @@ class WandbTracker(Tracker):
         self._run.log(numbers(row), step=row["round"])
 
     def finish(self, status: str) -> None:
-        """End the run; every status other than done is a failure."""
+        """End the run; every status other than "done" is reported as a failure."""
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
 class TensorboardTracker(Tracker):
-    """Writes every evaluated round to ``tensorboard/`` in the run's directory.
+    """A tracker that writes every evaluated round to ``tensorboard/`` in the run's directory.
 
-    Charts are in groups (``accuracy/mean``, ``loss/train``), and the keys of method, local solver,
-    data and model are hyperparameters, by which TensorBoard compares runs.
+    Charts are grouped (``accuracy/mean``, ``loss/train``). The keys of the method, local solver,
+    data and model are logged as hyperparameters, by which TensorBoard compares runs.
     """
 
     def __init__(self) -> None:
@@ -135,7 +137,7 @@ class TensorboardTracker(Tracker):
         name: str,
         config: Fields,
     ) -> None:
-        """Open a further event file, from whose first round on the earlier ones no longer count."""
+        """Open a new event file, which supersedes earlier files from its first round on."""
         last = last_row(path / "rounds.jsonl") or {"round": -1}
         self._writer: Any = self._events.SummaryWriter(
             str(path / "tensorboard"), purge_step=last["round"] + 1
@@ -161,10 +163,10 @@ class TensorboardTracker(Tracker):
 
 @dataclass
 class MlflowTracker(Tracker):
-    """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
+    """A tracker that logs every evaluated round to MLflow, on the server configured for MLflow.
 
     The configuration is logged as parameters (dotted keys, which can be searched) and as the
-    artifact ``config.json``; the tag ``setting`` has what the seeds of a setting share.
+    artifact ``config.json``. The tag ``setting`` is the same for all seeds of a setting.
 
     Attributes:
         project: Name of the MLflow experiment.
@@ -209,13 +211,13 @@ class MlflowTracker(Tracker):
 
 
 def tag(key: str) -> str:
-    """Return the name of a metric in TensorBoard, whose first part is the group of its chart."""
+    """Return the name of a metric in TensorBoard; its first part is the group of the chart."""
     first, _, rest = key.partition("_")
     return f"loss/{first}" if rest == "loss" else key.replace("_", "/", 1)
 
 
 def numbers(row: Fields) -> dict[str, float]:
-    """Return the numbers of a row without the number of the round."""
+    """Return the numeric values of a row, without the round."""
     values = {}
     for key, value in row.items():
         if isinstance(value, int | float) and key != "round":
@@ -224,10 +226,10 @@ def numbers(row: Fields) -> dict[str, float]:
 
 
 def _package(name: str) -> Any:
-    """Return a package that only one tracker needs.
+    """Import and return a package that only one tracker needs.
 
     Raises:
-        RequestError: If it is not installed.
+        RequestError: If the package is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -240,12 +242,12 @@ def _package(name: str) -> Any:
 
 
 def _setting_of(path: Path) -> str:
-    """Return the setting of a run by its directory: experiment or data set, method and hash."""
+    """Return a run's setting from its directory: experiment or data set, method and hash."""
     return "/".join(path.resolve().parts[-4:-1])
 
 
 def _known_id(note: Path, config: Fields) -> str | None:
-    """Return the id under which a tracker has followed a run that is resumed; None for others."""
+    """Return the id that a tracker assigned to a resumed run, or None for a new run."""
     if config.get("force") or not note.exists():
         return None
     return note.read_text(encoding="utf-8") or None
