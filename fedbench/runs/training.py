@@ -1,4 +1,4 @@
-"""One run from its objects to its files: rounds are run, evaluated, recorded and resumed."""
+"""Training of a prepared run: rounds are simulated, evaluated, recorded and resumed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.scenario import Scenario, client_columns, round_columns
 from fedbench.simulation.task import Task
 
-_CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
-# fields of a snapshot in a checkpoint
+_CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
+# fields of a snapshot that a checkpoint stores as numbers
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")
-# what ends a run that is to be resumed; SystemExit: a scheduler requeues it
+# exceptions after which a run is to be resumed; SystemExit: a scheduler requeues the run
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, LostProcess)
 _MEMORY_HINT = (
     "memory ran out outside of the chunks of clients, whose size is limited by "
@@ -53,22 +53,22 @@ _MEMORY_HINT = (
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A configuration and the objects that were made of it.
+    """A configuration and the objects built from it.
 
     Attributes:
         config: The configuration.
         stages: The stages of the method.
         task: The model and its loss.
         data: The federated data set, on the device.
-        work: The local work of a client in a round.
-        engine: How the simulation is carried out.
+        work: The local work of a client in one round.
+        engine: The engine that trains the clients.
         w: The initial model [P].
-        sampler: Draws the cohorts.
-        sample: The clients that are evaluated, ascending; None is all.
-        tracker: Follows the run.
-        scenario: What surrounds the method.
-        metrics: Metrics of the user's own, a column each.
-        facts: Facts for meta.json.
+        sampler: Function that draws the cohorts.
+        sample: Ids of the evaluated clients, ascending. If None, all clients.
+        tracker: The tracker that follows the run.
+        scenario: The scenario around the method.
+        metrics: The user's metrics, one column each.
+        facts: Facts for ``meta.json``.
     """
 
     config: RunConfig
@@ -87,25 +87,26 @@ class PreparedRun:
 
 
 def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
-    """Carry out a run, or the rest of it, and write its files.
+    """Train a run, or its remaining rounds, and write its files.
 
-    Its final status is done or diverged.
+    The final status of the run is "done" or "diverged".
 
     Args:
         prepared: The run.
-        recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
+        recorder: Recorder of the run's directory. If there is a checkpoint, the run resumes from
+            it.
 
     Returns:
-        A signal that asked this process to end in the last round, which it did not change; else
-        None.
+        A signal received in the last round that asked this process to end, or None. The run is
+        complete even so.
 
     Raises:
-        Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint
-            stays.
+        Exception: Any error that ended the run early. ``meta.json`` then has the status "failed",
+            and the checkpoint is kept.
     """
     tracker = prepared.tracker
     ranks = prepared.engine.ranks
-    # the first process has cut the files back to the checkpoint, or removed them, before the others
+    # the first process cuts the files back to the checkpoint, or removes them, before the others
     # read them
     session = ranks.after_first(lambda: _open_session(prepared, recorder))
     resumed_from = session.last and session.last.round
@@ -148,7 +149,7 @@ def _record_end(
     status: str,
     message: str,
 ) -> None:
-    """Write why a run has ended early into its facts, unless its files are sealed."""
+    """Record in the facts why a run ended early, unless its files are sealed."""
     if is_done(recorder.path):
         return
     ended = {"status": status, "ended": utc_now()}
@@ -156,12 +157,12 @@ def _record_end(
         ended["error"] = message
     try:
         recorder.write_meta(meta | ended)
-    except NotWritten as full:  # the facts say running, and the run can be resumed as well
+    except NotWritten as full:  # the status remains "running", and the run can still be resumed
         print(f"fedbench: {full}", file=sys.stderr)
 
 
 def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
-    """Return the session of a run, which starts over if its checkpoint is corrupt."""
+    """Return the session of a run; if the checkpoint is corrupt, the run starts over."""
     try:
         return TrainingSession(prepared, recorder)
     except DamagedRun as error:
@@ -172,14 +173,14 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
 
 @contextmanager
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
-    """Set threads and rounding of this process for a run inside this block.
+    """Set the threads and rounding of this process for a run inside this block.
 
-    The engine's threads end with it.
+    The engine's threads end with the block.
     """
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)
     if prepared.task.device.type == "cpu":
-        # the operations are small: a second thread inside them costs more than it brings
+        # the operations are small: a second thread per operation costs more than it saves
         torch.set_num_threads(1)
     try:
         yield
@@ -190,19 +191,20 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
 
 
 class TrainingSession:
-    """The state of one process at work on a run.
+    """The state of a process that is training a run.
 
     Args:
         prepared: The run.
-        recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
+        recorder: Recorder of the run's directory. If there is a checkpoint, the run resumes from
+            it.
 
     Attributes:
         title: Title for the progress bar and trackers.
         rounds: Number of rounds over all stages.
-        seconds: Time of training and of evaluation so far.
-        last: The last snapshot; None before the first.
-        finite: Whether the models were finite when they were last evaluated.
-        continues: For ``meta.json``, the shorter run that this one continues, if there is one.
+        seconds: Seconds of training and of evaluation so far.
+        last: The last snapshot, or None before the first one.
+        finite: Whether the models were finite at the last evaluation.
+        continues: Entry for ``meta.json`` on the shorter run that this run continues, if any.
 
     Raises:
         DamagedRun: If the checkpoint is corrupt.
@@ -237,17 +239,18 @@ class TrainingSession:
         self._saved_at = self.seconds["train"]
 
     def evaluates(self, round: int) -> bool:
-        """Return whether the model is evaluated after ``round`` rounds."""
+        """Return whether the model is evaluated after round ``round``."""
         return round % self.prepared.config.eval_every == 0 or round == self.rounds
 
     def train(self, signal: Callable[[], int | None]) -> None:
-        """Run the remaining rounds, or those until the model has diverged.
+        """Run the remaining rounds, or stop earlier if the model diverges.
 
         Args:
-            signal: Returns the signal that asks this process to end, or None.
+            signal: Function that returns a signal asking this process to end, or None.
 
         Raises:
-            Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
+            Interrupted: After a round, if such a signal was received. The checkpoint includes the
+                round.
         """
         trace: AbstractContextManager[Callable[[], None]] = nullcontext(lambda: None)
         if self.prepared.config.engine.profile:
@@ -267,7 +270,7 @@ class TrainingSession:
                 step()
 
     def snapshots(self) -> Iterator[Snapshot]:
-        """Yield the snapshots of the remaining rounds, from the initial model on for a new run."""
+        """Yield the snapshots of the remaining rounds; a new run starts with the initial model."""
         prepared = self.prepared
         observers = [diagnostic.observer for diagnostic in self.diagnostics.values()]
         simulation = Simulation(
@@ -340,7 +343,7 @@ class TrainingSession:
         return row
 
     def _measured(self, snapshot: Snapshot, evaluation: Evaluation) -> Fields:
-        """Return the columns of diagnostics, of metrics of the user's own, and of attacks."""
+        """Return the columns of diagnostics, of the user's metrics and of attacks."""
         columns: Fields = dict.fromkeys(COLUMNS)
         for diagnostic in self.diagnostics.values():
             if diagnostic.column is not None:
@@ -357,7 +360,7 @@ class TrainingSession:
         )
 
     def finish(self, meta: Fields) -> str:
-        """Write the files of a run that has ended, and return its status: done or diverged."""
+        """Write the files of a finished run, and return its status, "done" or "diverged"."""
         snapshot = self.last
         assert snapshot is not None
         documents = {}
@@ -368,7 +371,7 @@ class TrainingSession:
         layout = self.prepared.task.layout
         deployed = self._deployed(snapshot)
         models = {"model": layout.named(snapshot.server["w"])}
-        if deployed.dim() == 1:  # clients are judged on the global model
+        if deployed.dim() == 1:  # clients are evaluated on the global model
             models["model"] = layout.named(deployed)
         else:
             models["personal"] = layout.named(deployed)
@@ -377,10 +380,10 @@ class TrainingSession:
         return str(meta["status"])
 
     def _final_facts(self, snapshot: Snapshot) -> Fields:
-        """Return the facts of a run that are known at its end."""
+        """Return the facts that are known at the end of a run."""
         prepared = self.prepared
         engine = prepared.facts.get("engine", {}) | prepared.engine.ranks.facts()
-        if errors := prepared.engine.limits.errors:  # memory has run out, and less was done at once
+        if errors := prepared.engine.limits.errors:  # memory ran out, so less was processed at once
             engine["cohort_size"] = prepared.engine.cohort_size
             engine["workers"] = prepared.engine.workers
             engine["memory_errors"] = errors
@@ -404,11 +407,11 @@ class TrainingSession:
         snapshot: Snapshot,
         ids: np.ndarray | None = None,
     ) -> Tensor:
-        """Return the models that clients are judged on, [C, P], or one model [P] for all.
+        """Return the models to evaluate: one per client [C, P], or one for all clients [P].
 
         Args:
             snapshot: The snapshot.
-            ids: The clients; None is all.
+            ids: Ids of the clients. If None, all clients.
         """
         algorithm = self.prepared.stages[snapshot.stage].algorithm
         clients = snapshot.clients
@@ -418,7 +421,7 @@ class TrainingSession:
         return algorithm.deploy(snapshot.server, clients)
 
     def _diagnostics(self) -> dict[str, Diagnostic]:
-        """Return the diagnostics for which the methods expose values; optional ones as configured."""
+        """Return the diagnostics whose values the methods expose, optional ones if configured."""
         prepared = self.prepared
         attackers = prepared.scenario.attackers.who
         run = Watched(
@@ -436,15 +439,15 @@ class TrainingSession:
         return diagnostics
 
     def _notify(self, sentence: str) -> None:
-        """Print that memory has run out, the first time."""
+        """Print that memory has run out, on the first occasion only."""
         if self.prepared.engine.limits.errors == 1:
             print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
 
     def _save_if_due(self, snapshot: Snapshot, signal: int | None) -> None:
-        """Write a checkpoint from time to time, and after a signal.
+        """Write a checkpoint if one is due or a signal was received.
 
         Raises:
-            Interrupted: If a signal has come to any of the processes that share the run.
+            Interrupted: If any process that shares the run received a signal.
         """
         round = snapshot.round
         signal = self.prepared.engine.ranks.agreed(round, snapshot.server["w"], signal)
@@ -479,7 +482,7 @@ class TrainingSession:
         tensors: dict[str, Tensor],
         progress: Fields,
     ) -> Snapshot:
-        """Resume as the run was that has written a checkpoint, and return its snapshot."""
+        """Restore the session from a checkpoint, and return the snapshot in the checkpoint."""
         prepared = self.prepared
         device = prepared.task.device
         self.seconds = progress["seconds"]
@@ -510,5 +513,5 @@ class TrainingSession:
 
 
 def _section(tensors: State, prefix: str) -> State:
-    """Return the tensors whose names begin with a prefix, without it."""
+    """Return the tensors whose names start with a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}

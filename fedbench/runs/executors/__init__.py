@@ -1,5 +1,5 @@
-"""Executors carry out runs: on this machine, on a Ray cluster, or by a launcher of Hydra.
+"""Executors, which execute runs on this machine, on a Ray cluster or through a Hydra launcher.
 
-To add a cluster, write a module with a subclass of ``base.Executor`` and add a row to
-``options.CLUSTERS``. ``node`` carries out a run on another machine.
+To add a cluster, write a module with a subclass of ``base.Executor`` and add an entry to
+``options.CLUSTERS``. The module ``node`` executes a run on another machine.
 """

@@ -1,4 +1,4 @@
-"""The base class of executors, and the runs and results that they exchange with their callers."""
+"""Base class of executors, and the runs and results exchanged with their callers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fedbench.runs.cached_run import Outcome, cached_run
 from fedbench.runs.process import interruption
 from fedbench.runs.run import error_text
 
-PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
+PATIENCE = 25.0  # seconds for a run to finish and save its round; schedulers usually allow 30
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of one of several runs.
+    """The result of one run in a batch.
 
     Attributes:
         overrides: The overrides of the run.
-        status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was wrong) or
+        status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was invalid) or
             ``interrupted``.
-        path: Directory of the run; None if it has left nothing.
-        error: The message of the error that ended it; empty for a run that is done or has diverged.
-        outcome: The outcome of a run that is done or has diverged.
+        path: Directory of the run, or None if the run left no files.
+        error: Message of the error that ended the run; empty for a done or diverged run.
+        outcome: Outcome of a done or diverged run, else None.
     """
 
     overrides: tuple[str, ...]
@@ -40,14 +40,14 @@ class RunResult:
 
 @dataclass(frozen=True)
 class RunBatch:
-    """Runs that are carried out together.
+    """Runs that are executed together.
 
     Attributes:
         configs: The configuration of each run.
         config_dir: The user's directory with config files and modules.
-        debug: Whether the traceback of a failed run is printed.
-        quiet: Whether results are not printed.
-        results: The results so far, in the order in which the runs have ended.
+        debug: Whether to print the traceback of a failed run.
+        quiet: Whether to suppress the printing of results.
+        results: The results so far, in the order in which the runs ended.
     """
 
     configs: Sequence[RunConfig]
@@ -57,7 +57,7 @@ class RunBatch:
     results: list[RunResult] = field(default_factory=list)
 
     def statuses(self) -> list[str]:
-        """Return the statuses of the runs that have ended."""
+        """Return the statuses of the ended runs."""
         return [result.status for result in self.results]
 
     def add(self, result: RunResult) -> None:
@@ -73,16 +73,16 @@ def execute_run(
     debug: bool,
     cores: int | None = None,
 ) -> RunResult:
-    """Carry out one run in this process and return its result, also if an error has ended it.
+    """Execute one run in this process and return its result, even if the run ended with an error.
 
     Args:
         config: The configuration of the run.
         config_dir: The user's directory with config files and modules.
-        debug: Whether the traceback of an error is printed.
+        debug: Whether to print the traceback of an error.
         cores: Number of cores that the run may use. If None, all cores available to this process.
 
     Raises:
-        KeyboardInterrupt: If a signal has ended it.
+        KeyboardInterrupt: If a signal ended the run.
     """
     try:
         with user_code_from(config_dir):
@@ -106,13 +106,13 @@ def execute_run(
 
 
 class Executor(ABC):
-    """Carries out runs somewhere. No result depends on where."""
+    """Base class of executors. Results do not depend on where runs are executed."""
 
     @abstractmethod
     def execute(self, batch: RunBatch) -> None:
-        """Carry out runs and add their results to the batch; a failure never stops the others.
+        """Execute runs and add their results to the batch; a failed run never stops the others.
 
         Raises:
             RequestError: If the cluster cannot be reached.
-            KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
+            KeyboardInterrupt: On Ctrl-C, after all processes have stopped.
         """

@@ -1,4 +1,4 @@
-"""Runs through a launcher of Hydra: submitit's for SLURM, joblib's, or another one."""
+"""Execution of runs through a Hydra launcher: submitit's for SLURM, joblib's, or another one."""
 
 import sys
 from collections.abc import Sequence
@@ -17,29 +17,29 @@ from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.progress import hidden
 
 BATCH_SIZE = "hydra.sweeper.max_batch_size="
-_INDEX = "planned_run"  # the axis of the launcher's sweep: the numbers of the runs
+_INDEX = "planned_run"  # the axis of the launcher's sweep, whose values are indices of runs
 _SETTINGS = (
     "hydra/hydra_logging=none",
     "hydra/job_logging=none",
     "hydra.output_subdir=null",
     "hydra.sweep.subdir=.",
-    # tasks of an array at most; SLURM's MaxArraySize is 1001 unless the cluster sets another
+    # maximum number of tasks in an array; SLURM's MaxArraySize is 1001 by default
     f"{BATCH_SIZE}1000",
 )
 
 
 @dataclass(frozen=True)
 class LauncherExecutor(Executor):
-    """Carries out runs through a launcher of Hydra.
+    """An executor that runs a batch through a Hydra launcher.
 
     Attributes:
-        settings: The overrides that choose and configure the launcher.
+        settings: Overrides that choose and configure the launcher.
     """
 
     settings: Sequence[str]
 
     def execute(self, batch: RunBatch) -> None:
-        """Carry out runs as one sweep of Hydra, and add their results when all have ended."""
+        """Execute runs as one Hydra sweep, and add their results when all have ended."""
         results_dir = batch.configs[0].results_dir
         folder = results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
         typed = [
@@ -48,7 +48,7 @@ class LauncherExecutor(Executor):
             f"hydra.sweep.dir={quoted(str(folder.resolve()))}",
             f"+{_INDEX}=range(0,{len(batch.configs)})",
         ]
-        # a launcher copies them for every run: not the configurations, which are large
+        # a launcher copies these for every run, so pass overrides, not the large configurations
         runs = [config.overrides for config in batch.configs]
         task = partial(_run, runs, batch.config_dir, batch.debug)
         for jobs in Composer(batch.config_dir).multirun(task, typed):
@@ -61,7 +61,7 @@ def _run(
     debug: bool,
     planned: Any,
 ) -> RunResult:
-    """Carry out one of the runs, where the launcher calls it, and return its result."""
+    """Execute one of the runs in the launcher's process, and return its result."""
     with user_code_from(config_dir):
         config = Composer(config_dir).config(runs[planned[_INDEX]])
     batch = RunBatch([config], config_dir, debug)

@@ -1,9 +1,9 @@
-"""Runs on this machine: one after another in this process, or several at a time in others.
+"""Execution on this machine: one run after another in this process, or several in other processes.
 
-Each slot for a run is a stock pool of one process, so that a process that dies costs its run alone:
-the pool of its slot is replaced, and the others go on. A process imports torch once and takes one
-run after another, so that runs share the data that it has read. On Ctrl-C the processes of runs
-wait for this one to stop them, and the next command resumes their runs.
+Each slot for a run is a standard pool of one process. If a process dies, only its run is lost: the
+pool of its slot is replaced, and the others continue. A process imports torch once and executes one
+run after another, so that its runs share loaded data. On Ctrl-C, the processes of runs wait until
+this process stops them, and the next command resumes their runs.
 """
 
 import multiprocessing
@@ -28,27 +28,30 @@ from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult
 from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, hidden, run_progress
 
-_DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
-_OTHER_BYTES = 4 * 2**30  # for a run of any other model
+_DENSE_BYTES = 2**30  # memory reserved for a run of a dense model
+_OTHER_BYTES = 4 * 2**30  # memory reserved for a run of any other model
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# forked from one that has imported torch, or started afresh where forks are unsafe
+# forked from a process that has imported torch, or started from scratch where forks are unsafe
 _PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
-_idle = threading.Event()  # in a process of a pool: set while it has no run
+_idle = threading.Event()  # in a pool's process: set while it has no run
 
 
 @dataclass(frozen=True)
 class LocalExecutor(Executor):
-    """Carries out runs on this machine.
+    """An executor on this machine.
 
     Attributes:
-        jobs: Number of runs at a time; None is what cores, GPUs and memory allow.
+        jobs: Number of runs at a time. If None, as many as cores, GPUs and memory allow.
     """
 
     jobs: int | None = None
 
     def jobs_for(self, configs: Sequence[RunConfig]) -> int:
-        """Return ``jobs``, or as many as there are cores and memory for, or one for each GPU."""
+        """Return ``jobs`` or, if it is None, the number of runs that cores, GPUs and memory allow.
+
+        On GPUs, there is at most one run per GPU.
+        """
         if self.jobs is not None:
             return min(self.jobs, max(1, len(configs)))
         models = [config.model.target or "" for config in configs]
@@ -63,10 +66,10 @@ class LocalExecutor(Executor):
         return max(1, min(places, len(configs), int(fitting)))
 
     def execute(self, batch: RunBatch) -> None:
-        """Carry out runs and add their results to the batch.
+        """Execute runs and add their results to the batch.
 
         Raises:
-            KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
+            KeyboardInterrupt: On Ctrl-C, after all processes have stopped.
         """
         todo = [config for config in batch.configs if not is_cached(config)]
         jobs = self.jobs_for(todo)
@@ -85,9 +88,9 @@ class LocalExecutor(Executor):
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them.
+    """Return the GPUs that runs may use, in the notation of CUDA_VISIBLE_DEVICES.
 
-    Importing torch to ask takes seconds.
+    torch is not used, because importing it takes seconds.
     """
     files = sorted(Path("/dev").glob("nvidia[0-9]*"))
     installed = [file.name.removeprefix("nvidia") for file in files]
@@ -98,9 +101,10 @@ def visible_gpus() -> list[str]:
 
 
 def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
-    """Return the GPUs that processes share out.
+    """Return the GPUs to distribute over processes.
 
-    There are none if there is one GPU, or if a run names one, whose index must stay.
+    The list is empty if there is only one GPU, if all runs use the CPU, or if a run names a GPU,
+    whose index must stay valid.
     """
     devices = {config.device for config in configs}
     gpus = visible_gpus()
@@ -111,7 +115,7 @@ def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
 
 
 class _Job(NamedTuple):
-    """A run that is going on: the slot that it takes, and its configuration."""
+    """An active run: the slot that it occupies, and its configuration."""
 
     slot: int
     config: RunConfig
@@ -123,7 +127,7 @@ class _Pools:
     Args:
         batch: The runs.
         jobs: Number of slots.
-        gpus: The GPUs that the slots share out; without any, each sees all of them.
+        gpus: GPUs to distribute over the slots. If empty, every slot sees all GPUs.
     """
 
     def __init__(
@@ -142,7 +146,7 @@ class _Pools:
         self._other_processes = set(multiprocessing.active_children())
 
     def execute(self) -> None:
-        """Carry out all runs."""
+        """Execute all runs."""
         with self._display.bars:
             try:
                 for config in self._batch.configs:
@@ -156,7 +160,7 @@ class _Pools:
                 raise
             finally:
                 for pool in self._pools.values():
-                    # its thread, if still there, prints errors as Python ends
+                    # a remaining pool thread would print errors when Python exits
                     pool.shutdown(cancel_futures=True)
 
     def _start(self, config: RunConfig) -> None:
@@ -182,7 +186,7 @@ class _Pools:
         self._jobs[future] = _Job(slot, config)
 
     def _wait(self) -> None:
-        """Wait until a run has ended, or for a moment."""
+        """Wait until a run ends or the next display update is due, and collect ended runs."""
         ended, _ = wait(self._jobs, self._display.every, FIRST_COMPLETED)
         for future in ended:
             job = self._jobs.pop(future)
@@ -199,7 +203,7 @@ class _Pools:
         self._display.show(self._batch.statuses(), running)
 
     def _stop(self) -> None:
-        """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
+        """Let all runs finish and save their round; a second Ctrl-C ends them at once."""
         processes = set(multiprocessing.active_children()) - self._other_processes
         try:
             for process in processes:
@@ -210,13 +214,13 @@ class _Pools:
                 process.kill()
 
 
-# ---- in the processes
+# ---- functions in the pools' processes
 
 
 def _prepare(environment: Mapping[str, str]) -> None:
-    """Prepare a process: Ctrl-C is for its parent, and it ends with it.
+    """Prepare a pool's process, which ignores Ctrl-C and ends with its parent.
 
-    CUDA reads its variable at its first use.
+    The environment is set before CUDA first reads CUDA_VISIBLE_DEVICES.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -230,7 +234,7 @@ def _run(
     debug: bool,
     cores: int,
 ) -> RunResult:
-    """Carry out one run and return its result."""
+    """Execute one run and return its result."""
     _idle.clear()
     try:
         with on_signal(raise_interrupted), hidden():
@@ -242,10 +246,10 @@ def _run(
 
 
 def _leave_with_parent() -> None:
-    """Stop this process when the one that started it is gone, even if that was killed."""
+    """Stop this process when its parent has ended, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait_for([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-    _idle.wait(PATIENCE)  # a round may take hours; the last checkpoint is whole
+    _idle.wait(PATIENCE)  # a round may take hours; the last checkpoint is intact
     os.kill(os.getpid(), signal.SIGKILL)

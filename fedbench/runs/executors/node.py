@@ -1,8 +1,8 @@
-"""A run on another machine, in a scratch directory.
+"""Execution of a run on another machine, in a scratch directory.
 
-Its files come from and go to the process that has the results.
-An executor for a cluster sends ``Shared``, a configuration and the files of a run to a node, and
-calls ``run_on_node`` in a process there with a function that sends messages back.
+The files of the run are exchanged with the process that owns the results. An executor for a cluster
+sends ``Shared``, a configuration and the files of a run to a node, and calls ``run_on_node`` in a
+process there with a function that sends messages back.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from fedbench.runs.process import on_signal, raise_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import CHECKPOINT, CLIENT_STATES, DONE, LOCK, MANIFEST
 
-# between two messages of a run; one a round would be thousands a second for small models
+# interval between messages of a run; one per round would be thousands per second for small models
 _BEAT_SECONDS = 2.0
 _MANIFEST = f"{CHECKPOINT}/{MANIFEST}"
-_NOT_SENT = {LOCK, CLIENT_STATES}  # of one machine, and the memory of one process
-Files: TypeAlias = dict[str, bytes]  # of a run's directory, by their paths in it
+_NOT_SENT = {LOCK, CLIENT_STATES}  # local to one machine and to one process, respectively
+Files: TypeAlias = dict[str, bytes]  # contents of a run's files by path in its directory
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The facts that all tasks of a batch get.
+    """Facts that are sent to all tasks of a batch.
 
     Attributes:
         config_dir: The user's directory with config files and modules.
-        debug: Whether the traceback of a failed run is printed.
-        cores: Number of cores of a run.
+        debug: Whether to print the traceback of a failed run.
+        cores: Number of cores per run.
         versions: Versions that a node must have.
-        folder: The working directory, which relative paths refer to; nodes without it use their
-            own.
-        environment: Variables that configurations may refer to.
+        folder: Working directory to which relative paths refer. Nodes without this directory use
+            their own.
+        environment: Environment variables that configurations may refer to.
     """
 
     config_dir: Path | None
@@ -56,7 +56,7 @@ class Shared:
 
     @classmethod
     def of(cls, batch: RunBatch, cores: int) -> Shared:
-        """Return the facts of this process."""
+        """Return the facts of a batch in this process."""
         prefixes = ("FEDBENCH_", "OMP_", "MKL_")
         environment = {}
         for name, value in os.environ.items():
@@ -73,14 +73,14 @@ class Shared:
 
 
 def _versions() -> str:
-    import torch  # late: a driver that finds all runs done does without it
+    import torch  # late: a driver does not need torch if all runs are done
 
     python = platform.python_version()
     return f"fedbench {fedbench.__version__}, Python {python}, torch {torch.__version__}"
 
 
 def read_files(path: Path) -> Files:
-    """Return the files of a run's directory that other nodes need."""
+    """Return the files in a run's directory that other nodes need."""
     files: Files = {}
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path)
@@ -92,8 +92,8 @@ def read_files(path: Path) -> Files:
 def write_files(files: Mapping[str, bytes], path: Path) -> None:
     """Write the files of a run to the disk, in the sense of fsync.
 
-    Files that vouch for others come last.
-    The run can be resumed whenever this is cut off.
+    Files with the checksums of others are written last, so that the run can be resumed even if
+    writing is interrupted.
     """
     for name in sorted(files, key=lambda name: (name == DONE, name == _MANIFEST)):
         file = path / name
@@ -108,12 +108,12 @@ def write_files(files: Mapping[str, bytes], path: Path) -> None:
 
 
 class Reporter:
-    """Sends messages about one attempt: regularly, and after a checkpoint with the files.
+    """Sender of messages about one attempt: regular ones, and one with files per checkpoint.
 
     Args:
         path: The directory of the run.
-        send: Sends the number of a round and, if there are any, a reference to files.
-        put: Returns a reference to files.
+        send: Function that sends a round and, optionally, a reference to files.
+        put: Function that returns a reference to files.
     """
 
     def __init__(
@@ -128,10 +128,11 @@ class Reporter:
         self._round = 0
         self._saved_at = self._checkpoint_time()
         self.over = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()  # however long a round takes
+        # a thread, as a round may take long
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def report(self, round: int) -> None:
-        """Take note of a round that is over, and send the files if it has left a checkpoint."""
+        """Note a finished round, and send the files if there is a new checkpoint."""
         self._round = round
         saved_at = self._checkpoint_time()
         if saved_at != self._saved_at:
@@ -155,17 +156,17 @@ def run_on_node(
     send: Callable[..., None],
     put: Callable[[Files], Any],
 ) -> tuple[RunResult, Files]:
-    """Carry out a run in a scratch directory, and return its result and its files.
+    """Execute a run in a scratch directory, and return its result and its files.
 
     Args:
-        shared: The facts that all tasks get.
+        shared: Facts sent to all tasks.
         config: The configuration of the run.
-        files: The files that it begins with.
-        send: Sends the number of a round and, after a checkpoint, a reference to files.
-        put: Returns a reference to files.
+        files: The files with which the run starts.
+        send: Function that sends a round and, after a checkpoint, a reference to files.
+        put: Function that returns a reference to files.
 
     Raises:
-        RequestError: If this node has other versions.
+        RequestError: If this node has different versions.
     """
     send(0)
     versions = _versions()

@@ -1,4 +1,4 @@
-"""The choice of an executor by the options that all commands share."""
+"""Choice of an executor from the options shared by all commands."""
 
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Positive
@@ -7,7 +7,7 @@ from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.executors.ray import RayExecutor
 
-# by name in --on NAME[://ADDRESS]: (address, cores and GPUs of a run) -> executor
+# by NAME in --on NAME[://ADDRESS]: (address, cores per run, GPUs per run) -> executor
 CLUSTERS = {"ray": RayExecutor.at}
 
 
@@ -17,7 +17,7 @@ def make_executor(
     run_cpus: float | None = None,
     run_gpus: float | None = None,
 ) -> Executor:
-    """Return the executor that the options of a command ask for.
+    """Return the executor that a command's options request.
 
     Args:
         jobs: The option ``--jobs``.
@@ -26,7 +26,7 @@ def make_executor(
         run_gpus: The option ``--run-gpus``.
 
     Raises:
-        RequestError: If they contradict one another.
+        RequestError: If an option is invalid or the options contradict one another.
     """
     if jobs is not None:
         validate("--jobs", jobs, Count)

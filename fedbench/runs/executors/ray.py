@@ -1,13 +1,13 @@
-"""Runs on a Ray cluster: a task per run, in a scratch directory of its node.
+"""Execution on a Ray cluster: one task per run, in a scratch directory on the task's node.
 
-This process alone writes the results. A task gets the files of the run that are here already, and
-sends its own after every checkpoint and at its end. So nodes need not see the results directory, no
-lock crosses machines, and an abandoned node that recovers can write nothing: messages of an earlier
-attempt are ignored. A run that is lost with its node, or is silent, resumes on another node from
-the last checkpoint that was received.
+Only this process writes the results. A task receives the existing files of its run, and sends its
+files after every checkpoint and at its end. Nodes therefore need no access to the results
+directory, and no lock crosses machines. If an abandoned node recovers, its messages are ignored and
+it cannot write results. A run that is silent or lost with its node resumes on another node from the
+last checkpoint received.
 
 ``_Driver`` sends the runs and receives their files, ``_Run`` is a run with its attempts, ``_Nodes``
-are the nodes that are given runs, and ``Mailbox`` is what tasks send messages to.
+chooses the nodes that receive runs, and ``Mailbox`` collects the messages of tasks.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ from fedbench.runs.run import read_run
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
-ATTEMPTS = 3  # of a run that loses its process or is silent
-# without a message, which come every two seconds; more at each attempt, if imports are slow
+ATTEMPTS = 3  # maximum number for a run that loses its process or is silent
+# time without a message (normally sent every two seconds) before an attempt is abandoned;
+# multiplied by the number of the attempt, in case imports are slow
 SILENT_SECONDS = 60.0
-# without runs for a node that has lost a process; Ray notices within them whether it is dead
+# time without runs for a node that lost a process; in this time, Ray notices whether it is dead
 SUSPECT_SECONDS = 60.0
-_POLL_SECONDS = 1.0  # between two looks at what was received
+_POLL_SECONDS = 1.0  # interval between two reads of received messages
 
 
 @dataclass(frozen=True)
 class RayExecutor(Executor):
-    """Carries out runs on a Ray cluster.
+    """An executor on a Ray cluster.
 
     Attributes:
-        address: ``HOST:PORT`` of the head, or None for a cluster of this machine alone.
-        cpus: Number of cores of a run.
-        gpus: Number of GPUs of a run, also a part of one; None is one if the cluster has any.
+        address: ``HOST:PORT`` of the head node. If None, a cluster of this machine alone.
+        cpus: Number of cores per run.
+        gpus: Number of GPUs per run, possibly a fraction. If None, one GPU if the cluster has any.
     """
 
     address: str | None = None
@@ -73,10 +74,10 @@ class RayExecutor(Executor):
     ) -> RayExecutor:
         """Return the executor for ``--on ray://ADDRESS``.
 
-        Without an address, it is that of RAY_ADDRESS or a cluster of its own.
+        If the address is empty, RAY_ADDRESS is used or, if it is unset, a new local cluster.
 
         Raises:
-            RequestError: If it is no address.
+            RequestError: If the address is malformed.
         """
         if address and not re.fullmatch(r"[^/:\s]+:\d+", address):
             raise RequestError(f"--on must be ray or ray://HOST:PORT, got ray://{address}")
@@ -84,11 +85,11 @@ class RayExecutor(Executor):
         return cls(address or known or None, cpus or 1.0, gpus)
 
     def execute(self, batch: RunBatch) -> None:
-        """Carry out runs and add their results to the batch.
+        """Execute runs and add their results to the batch.
 
         Raises:
             RequestError: If Ray is not installed, the cluster cannot be reached, or no node can
-                carry out a run.
+                execute a run.
             Interrupted: If a signal asked this process to end.
         """
         _Driver(batch, self).execute()
@@ -106,9 +107,9 @@ class RayExecutor(Executor):
         host, _, port = address.rpartition(":")
         try:
             if host:
-                # Ray tries for minutes
+                # checked first, as Ray itself tries for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
-            with on_signal(raise_interrupted):  # which removes Ray's handler of SIGTERM again
+            with on_signal(raise_interrupted):  # also removes Ray's handler of SIGTERM afterwards
                 ray.init(
                     address,
                     num_cpus=cores,
@@ -122,7 +123,7 @@ class RayExecutor(Executor):
         return ray
 
 
-# ---- in the process that has the results
+# ---- in the process that owns the results
 
 
 @dataclass
@@ -130,11 +131,11 @@ class _Run:
     """A run that is sent to nodes, one attempt after another, until one returns its result."""
 
     config: RunConfig
-    recorder: Recorder | None = None  # from the first attempt on, with the lock of the run
-    key: int = 0  # of the messages of the present attempt
+    recorder: Recorder | None = None  # set at the first attempt; holds the lock of the run
+    key: int = 0  # key of the messages of the current attempt
     attempts: int = 0
-    received_at: float = 0.0  # when the attempt was sent, or its last message was received
-    round: int = 0  # the last one that is known to be over
+    received_at: float = 0.0  # time when the attempt was sent or its last message was received
+    round: int = 0  # last round known to be finished
     node_id: str = ""
     node_name: str = ""
 
@@ -145,7 +146,7 @@ class _Run:
         node_name: str,
         now: float,
     ) -> None:
-        """Begin the next attempt."""
+        """Record the start of the next attempt."""
         self.key = key
         self.node_id = node_id
         self.node_name = node_name
@@ -153,33 +154,33 @@ class _Run:
         self.attempts += 1
 
     def silent(self, now: float) -> bool:
-        """Return whether the attempt is to be abandoned."""
+        """Return whether the attempt has been silent for so long that it is to be abandoned."""
         return now - self.received_at > SILENT_SECONDS * self.attempts
 
     def write(self, files: Files) -> None:
-        """Write files of the run that its node has sent.
+        """Write files of the run that were sent by its node.
 
         Raises:
-            NotWritten: If they cannot be written, or another process may be working on the run.
+            NotWritten: If they cannot be written or another process may be working on the run.
         """
         assert self.recorder is not None
         self.recorder.check_lock()
         write_files(files, self.config.path)
 
     def result(self, status: str, error: str = "") -> RunResult:
-        """Return the result of a run that no task has returned."""
+        """Return a result for a run for which no task returned one."""
         return RunResult(self.config.overrides, status, error=error)
 
 
 class _Nodes:
-    """The nodes of a cluster, and which of them are given runs.
+    """The nodes of a cluster, and the choice of nodes that receive runs.
 
     Args:
         ray: The module ``ray``, connected to the cluster.
         needed: The resources of a run.
 
     Attributes:
-        names: Names of the nodes by their ids.
+        names: Names of the nodes by id.
     """
 
     def __init__(
@@ -190,30 +191,30 @@ class _Nodes:
         self._ray = ray
         self._needed = needed
         self.names: dict[str, str] = {}
-        # until when nodes get no run, as long as there are others
+        # time until which a node receives no run if other nodes are available
         self._suspect: dict[str, float] = {}
-        self._excluded: dict[str, str] = {}  # why nodes cannot carry out runs
+        self._excluded: dict[str, str] = {}  # reasons why nodes cannot execute runs
 
     def suspect(self, node_id: str, seconds: float) -> None:
-        """Give a node no run for some time, as long as there are others."""
+        """Send a node no runs for some time if other nodes are available."""
         self._suspect[node_id] = time.monotonic() + seconds
 
     def trust(self, node_id: str) -> None:
-        """Give a node runs again."""
+        """Allow runs on a node again."""
         self._suspect.pop(node_id, None)
 
     def exclude(self, node_id: str, reason: str) -> None:
-        """Give a node no run any more."""
+        """Send no more runs to a node."""
         self._excluded[node_id] = reason
 
     def slots(self, running: Iterable[_Run]) -> dict[str, int]:
         """Return the number of further runs that each node has resources for.
 
         Args:
-            running: The runs that nodes have.
+            running: The runs currently on nodes.
 
         Raises:
-            RequestError: If no node can ever carry out a run.
+            RequestError: If no node can ever execute a run.
         """
         used = Counter(run.node_id for run in running)
         slots = {}
@@ -228,7 +229,7 @@ class _Nodes:
             if node["Alive"] and total and node_id not in self._excluded:
                 slots[node_id] = total - used[node_id]
 
-        # where all nodes have died, others may come
+        # if all nodes have died, new ones may still join
         if not slots and (self._excluded or not self._suspect):
             cores, gpus = self._needed.values()
             lacking = f"none has {cores:g} cores and {gpus:g} GPUs for a run"
@@ -241,14 +242,14 @@ class _Nodes:
 
 
 class _Driver:
-    """Sends the runs of a batch to the nodes, and writes the files that it receives.
+    """A driver that sends the runs of a batch to the nodes and writes the files received from them.
 
     Args:
         batch: The runs.
         cluster: The cluster and the resources of a run.
 
     Raises:
-        RequestError: If Ray is not installed, or the cluster cannot be reached.
+        RequestError: If Ray is not installed or the cluster cannot be reached.
     """
 
     def __init__(self, batch: RunBatch, cluster: RayExecutor) -> None:
@@ -270,16 +271,16 @@ class _Driver:
         elif gpus is None:
             gpus = float("GPU" in self._ray.cluster_resources())
         self._nodes = _Nodes(self._ray, {"CPU": cpus, "GPU": gpus})
-        # where a task has GPUs, Ray ends its process with it: another task would have others
+        # Ray ends the process of a task with GPUs after the task: another task would have others
         self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_task)
         shared = Shared.of(batch, cores=max(1, int(cpus)))
         self._shared = self._ray.put(shared)
         self._keys = count()
         self._waiting = deque(map(_Run, batch.configs))
-        self._running: dict[Any, _Run] = {}  # by the reference of the task's result
+        self._running: dict[Any, _Run] = {}  # by reference to the task's result
 
     def execute(self) -> None:
-        """Carry out all runs.
+        """Execute all runs.
 
         Raises:
             Interrupted: If a signal asked this process to end.
@@ -297,7 +298,7 @@ class _Driver:
                     self._wait()
         except BaseException as error:
             self._stop()
-            if signals:  # Ray raises a KeyboardInterrupt of its own over it
+            if signals:  # Ray replaces it with its own KeyboardInterrupt
                 raise Interrupted(signals[0]) from error
             raise
         finally:
@@ -309,8 +310,8 @@ class _Driver:
     def _start_runs(self) -> None:
         """Start runs while a node is free.
 
-        Tasks are sent to a node by name: where Ray chooses, all tasks wait behind one for a node
-        that is frozen.
+        Tasks are assigned to named nodes. If Ray chose the nodes, all tasks would wait behind a
+        task for a frozen node.
         """
         slots = self._nodes.slots(self._running.values())
         for _ in range(len(self._waiting)):
@@ -323,8 +324,8 @@ class _Driver:
                 self._send(run, node)
 
     def _prepare(self, run: _Run) -> bool:
-        """Return whether a run can be sent: it is not over, and no other process works on it."""
-        if run.recorder is not None:  # a node has lost it
+        """Return whether a run can be sent: it is unfinished and no other process works on it."""
+        if run.recorder is not None:  # prepared earlier, and lost by a node
             return True
         config = run.config
         if is_cached(config):
@@ -344,7 +345,7 @@ class _Driver:
         return True
 
     def _send(self, run: _Run, node: str) -> None:
-        """Start the next attempt at a run on a node."""
+        """Send a run to a node as its next attempt."""
         run.sent(
             key=next(self._keys),
             node_id=node,
@@ -359,14 +360,14 @@ class _Driver:
         self._running[reference] = run
 
     def _wait(self) -> None:
-        """Wait for a moment, read messages and results, and abandon attempts that are silent."""
+        """Wait briefly, read messages and results, and abandon silent attempts."""
         ended: Sequence[Any] = ()
         running = list(self._running)
         if running:
             ended, _ = self._ray.wait(running, num_returns=1, timeout=_POLL_SECONDS)
         else:
             time.sleep(_POLL_SECONDS)
-        now = time.monotonic()  # reading files may take longer than a run may be silent
+        now = time.monotonic()  # taken before, as reading files may exceed the silence limit
         self._read_messages(now)
         for reference in ended:
             self._collect(reference)
@@ -383,7 +384,7 @@ class _Driver:
         self._display.show(self._batch.statuses(), progress)
 
     def _read_messages(self, now: float) -> None:
-        """Read the messages of the present attempts, and write their checkpoints."""
+        """Read the messages of the current attempts, and write their checkpoints."""
         messages = self._ray.get(self._mailbox.take.remote())
         for run in self._running.values():
             if run.key not in messages:
@@ -391,19 +392,20 @@ class _Driver:
             run.round, saved = messages[run.key]
             run.received_at = now
             self._nodes.trust(run.node_id)
-            # lost with its node, or another process has the run: the checkpoint before it counts
+            # if files are lost with the node or another process has the run, the previous
+            # checkpoint remains valid
             with suppress(self._ray.exceptions.RayError, NotWritten):
                 for reference in saved:
                     run.write(self._ray.get(reference, timeout=SILENT_SECONDS))
 
     def _collect(self, reference: Any) -> None:
-        """Take the result and the files of a task that has ended."""
+        """Process the result and the files of an ended task."""
         run = self._running.pop(reference)
         errors = self._ray.exceptions
         files: Files = {}
         try:
             result, files = self._ray.get(reference)
-        except errors.RayTaskError as error:  # of the node: those of the run are in its result
+        except errors.RayTaskError as error:  # a fault of the node; errors of runs are in results
             reason = str(error.cause).partition("\n")[0]
             self._nodes.exclude(run.node_id, reason)
             print(f"fedbench: node {run.node_name} is left out: {reason}", file=sys.stderr)
@@ -430,7 +432,7 @@ class _Driver:
         loss: str,
         suspect_seconds: float,
     ) -> None:
-        """Start a run again on another node, or give it up if it was lost too often."""
+        """Queue a run for another attempt, or give it up if it was lost too often."""
         self._nodes.suspect(run.node_id, suspect_seconds)
         if run.attempts >= ATTEMPTS:
             self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
@@ -448,7 +450,7 @@ class _Driver:
         self._batch.add(replace(result, path=path if begun else None))
 
     def _stop(self) -> None:
-        """Let all runs finish their round and send it; a second Ctrl-C ends them at once."""
+        """Let all runs finish and send their round; a second Ctrl-C ends them at once."""
         references = list(self._running)
         if not references:
             return
@@ -465,7 +467,7 @@ class _Driver:
 
 
 class Mailbox:
-    """The messages of all tasks, on the node of the process that reads them."""
+    """An actor that collects the messages of all tasks, on the node of the driver."""
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[int, Sequence[Any]]] = {}
@@ -476,17 +478,17 @@ class Mailbox:
         round: int,
         saved: Sequence[Any],
     ) -> None:
-        """Take the round of an attempt, and after a checkpoint a reference to its files.
+        """Receive the round of an attempt and, after a checkpoint, a reference to its files.
 
-        The files stay on the node that has them until they are read: those of a thousand runs would
+        The files stay on their node until they are read, because the files of a thousand runs would
         not fit here.
         """
         _, earlier = self._messages.get(key, (0, ()))
-        # a new checkpoint supersedes the one before it
+        # a new checkpoint supersedes the previous one
         self._messages[key] = round, saved or earlier
 
     def take(self) -> dict[int, tuple[int, Sequence[Any]]]:
-        """Return the messages since the last call by the keys of the attempts."""
+        """Return the messages since the last call, by key of the attempt."""
         messages = self._messages
         self._messages = {}
         return messages
@@ -500,7 +502,7 @@ def run_task(
     mailbox: Any,
     put: Callable[[Files], Any],
 ) -> tuple[RunResult, Files]:
-    """Carry out a run as a task of Ray, whose messages go to a mailbox; see ``run_on_node``."""
+    """Execute a run as a Ray task that sends its messages to a mailbox; see ``run_on_node``."""
 
     def send(round: int, *saved: Any) -> None:
         mailbox.send.remote(key, round, saved)
