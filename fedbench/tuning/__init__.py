@@ -1,1 +1,1 @@
-"""Tuning: search spaces, trials and the choice of values. No method is known by name here."""
+"""Tuning: search spaces, trials and the choice of values. No code here is specific to a method."""

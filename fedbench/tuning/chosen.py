@@ -1,4 +1,4 @@
-"""The result of tuning as an experiment: a config file that `experiment=` takes."""
+"""The result of tuning as an experiment: a config file for `experiment=`."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import yaml
 from fedbench.core.config_values import Tree
 from fedbench.tuning.search import Tuned
 
-# keys that a run sets itself; the tuned values are in the presets
+# keys that each run sets itself; the tuned values are in the presets
 _LEFT_OUT = {
     "algo",
     "local",
@@ -29,13 +29,13 @@ _GROUPS = ("data", "data/partition", "model")
 def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
     """Return the text of a config file with the chosen values of all methods as presets.
 
-    Runs under it train on all training examples, as without ``data.validation``, and refuse the
-    tuning seeds.
+    Runs of this experiment train on all training examples, as without ``data.validation``, and
+    refuse the tuning seeds.
 
     Args:
-        searches: The results of the searches of one request; methods without a chosen trial are
-            left out.
-        command: The command, for the comment on top.
+        searches: Results of the searches of one request. Methods without a chosen trial are left
+            out.
+        command: The command, for the comment at the top.
     """
     study = searches[0].study
     tree, choices = study.composer.composed(study.after)
@@ -57,7 +57,7 @@ def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
 
 
 def _preset(tuned: Tuned) -> Tree:
-    """Return all keys of a method and of its local solver, with the chosen values."""
+    """Return all keys of a method and its local solver, with the chosen values."""
     tree, _ = tuned.study.composer.composed(tuned.study.after)
     for key, value in tuned.values.items():
         section, _, name = key.partition(".")

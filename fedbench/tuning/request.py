@@ -1,4 +1,4 @@
-"""The request that the arguments of ``fedbench tune`` or ``fedbench compare`` make."""
+"""The request parsed from the arguments of ``fedbench tune`` or ``fedbench compare``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from fedbench.core.validation import checked, validate
 from fedbench.runs.executors.base import Executor
 from fedbench.runs.executors.local import LocalExecutor
 
-FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
-TABLE_SEEDS = 10  # which can decide between up to seven methods at 5 %, all pairs compared
+FIRST_TUNING_SEED = 1000  # apart from the seeds of tables, which are small numbers
+TABLE_SEEDS = 10  # enough to decide all pairs of up to seven methods at 5 %
 _THIS_MACHINE = LocalExecutor()
 _OPTIONS = ("budget", "sampler", "pruning", "metric", "baseline")  # fields of the request
 _KEYS = {
@@ -27,16 +27,16 @@ class TuningRequest:
 
     Attributes:
         methods: The methods, as choices of ``algo``.
-        overrides: The overrides of every run, without ``algo``; those with several values are axes
-            of the search.
-        seeds: The tuning seeds, over which a trial is averaged.
-        executor: Executes the runs.
+        overrides: The overrides of every run, without ``algo``. Overrides with several values are
+            axes of the search.
+        seeds: The tuning seeds, over which a trial's score is averaged.
+        executor: The executor of the runs.
         budget: Number of trials per method.
-        sampler: Where trials come from.
-        pruning: Whether bad trials end early.
-        table_seeds: The seeds of the table, for a comparison.
-        metric: The metric of the table, for a comparison.
-        baseline: The method that all others are compared with, or None for all pairs.
+        sampler: Source of the trials' values.
+        pruning: Rule by which bad trials end early, or "none".
+        table_seeds: Seeds of the table, for a comparison.
+        metric: Metric of the table, for a comparison.
+        baseline: The method with which all others are compared. If None, all pairs are compared.
     """
 
     methods: tuple[str, ...]
@@ -54,15 +54,15 @@ class TuningRequest:
 def read_request(
     command: Literal["tune", "compare"], texts: Sequence[str], executor: Executor = _THIS_MACHINE
 ) -> TuningRequest:
-    """Return the request that the arguments of a command make.
+    """Return the request parsed from the arguments of a command.
 
     Args:
         command: The command.
         texts: Keys of the command, and overrides of the runs.
-        executor: Carries out the runs.
+        executor: The executor of the runs.
 
     Raises:
-        RequestError: If a key or value is wrong.
+        RequestError: If a key or value is invalid.
     """
     keys: dict[str, Any] = {}
     overrides: list[Override] = []
@@ -96,10 +96,10 @@ def read_request(
 
 
 def _check_override(o: Override, command: str) -> None:
-    """Refuse an override of the runs that the command sets itself.
+    """Refuse an override of a key that the command sets itself.
 
     Raises:
-        RequestError: If it is one.
+        RequestError: If the override is of such a key.
     """
     if o.key == "algo":
         raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")
@@ -121,7 +121,7 @@ def _methods(command: str, keys: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the methods of a request.
 
     Raises:
-        RequestError: If there are too few, or one is named twice.
+        RequestError: If there are too few methods, or one is named twice.
     """
     key, least, example = "algo", 1, "algo=fedprox"
     if command == "compare":
@@ -139,7 +139,7 @@ def _seeds(
     given: object,
     first: int,
 ) -> tuple[int, ...]:
-    """Return seeds: a number of them, counted from ``first``, or those of a list."""
+    """Return the listed seeds or, for a number of seeds, consecutive seeds from ``first`` on."""
     if isinstance(given, list) and all(str(seed).isdecimal() for seed in given):
         return tuple(dict.fromkeys(map(int, given)))
     if not isinstance(given, int):

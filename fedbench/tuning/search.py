@@ -1,6 +1,6 @@
-"""The search for one method: Optuna draws, prunes and keeps trials.
+"""The search for one method: Optuna draws, prunes and stores trials.
 
-Each trial is trained on the tuning seeds.
+Each trial is trained on all tuning seeds.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fedbench.tuning.request import TuningRequest
 from fedbench.tuning.space import Axis, Values, search_space
 
 OPTUNA_VERSION = optuna.__version__
-_VALIDATION = 0.2  # fraction of the training examples, where none is typed
+_VALIDATION = 0.2  # default fraction of the training examples
 _AT_ONCE = 4  # trials that the estimator suggests before it sees their results
-_STARTUP = 8  # trials of the estimator that are drawn at random
-_KEPT = 3  # of this many trials one goes on, with this many times the rounds
+_STARTUP = 8  # initial trials of the estimator, drawn at random
+_KEPT = 3  # one in this many trials continues, with this many times the rounds
 _NAME = "search"
-# typed for the search, not for what follows it
+# keys that apply to the search, not to later runs
 _ONLY_HERE = ("data.validation", "objective", "keep_state")
 
 
@@ -51,10 +51,10 @@ class Trial:
     """One choice of values.
 
     Attributes:
-        number: Its number, from 0.
+        number: Number of the trial, starting at 0.
         values: The values by key.
-        scores: For each number of rounds that it was trained for, the metric per tuning seed; None
-            where a run diverged or failed.
+        scores: The metric per tuning seed, by number of rounds trained. It is None for a run that
+            diverged or failed.
     """
 
     number: int
@@ -63,13 +63,13 @@ class Trial:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds that it reached."""
+        """Number of rounds for which the trial was trained."""
         return max(self.scores, default=0)
 
     def mean(self) -> float | None:
-        """Return the mean over the tuning seeds after all rounds that it reached.
+        """Return the mean score over the tuning seeds after ``rounds`` rounds.
 
-        It is None if a run diverged or failed.
+        The result is None if a run diverged or failed.
         """
         scores = self.scores.get(self.rounds, [])
         known = [score for score in scores if score is not None]
@@ -85,7 +85,7 @@ class Tuned:
     Attributes:
         study: The search for the method.
         trials: All trials.
-        best: The trial that is chosen; None if none was trained to the end without diverging.
+        best: The chosen trial, or None if no trial was trained to the end without diverging.
     """
 
     study: Study
@@ -94,7 +94,7 @@ class Tuned:
 
     @property
     def values(self) -> Values:
-        """The chosen values by key; none without a chosen trial."""
+        """The chosen values by key; empty if no trial is chosen."""
         return {} if self.best is None else self.best.values
 
 
@@ -106,7 +106,7 @@ class Study:
         request: The request.
         method: The method.
         composer: Composes the configurations.
-        debug: Print the traceback of a failed run.
+        debug: Whether to print the traceback of a failed run.
     """
 
     request: TuningRequest
@@ -116,7 +116,7 @@ class Study:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The configuration of a trial at the method's defaults."""
+        """The configuration of a trial with the method's default values."""
         return self.composer.config([*self._base, f"seed={self.request.seeds[0]}"])
 
     @cached_property
@@ -126,7 +126,7 @@ class Study:
 
     @cached_property
     def metric(self) -> MetricInfo:
-        """The metric that trials are judged by."""
+        """The metric by which trials are compared."""
         name = self.config.objective
         if name == "auto":
             name = "val_accuracy_mean"
@@ -138,7 +138,7 @@ class Study:
 
     @cached_property
     def folder(self) -> Path:
-        """The directory of the study; a larger budget goes on in the same one."""
+        """The directory of the study; a search with a larger budget continues in the same one."""
         request = self.request
         facts = [
             self.config.digest,
@@ -154,7 +154,7 @@ class Study:
 
     @property
     def after(self) -> list[str]:
-        """The overrides of a run that is no trial, without its seed and what is tuned."""
+        """The overrides of a run outside the search, without the seed and the tuned keys."""
         overrides = [f"algo={self.method}"]
         for o in self.request.overrides:
             if not o.sweeps and o.key not in _ONLY_HERE:
@@ -164,13 +164,13 @@ class Study:
     @cached_property
     def _base(self) -> list[str]:
         held_out = self.composer.config(self.after).data.validation or _VALIDATION
-        # which may hold out another fraction
+        # these may hold out another fraction
         fixed = [o.text for o in self.request.overrides if not o.sweeps]
         return [f"algo={self.method}", f"data.validation={held_out}", *fixed]
 
     @property
     def _rungs(self) -> list[int]:
-        """The numbers of rounds after which trials are compared, the last one being all."""
+        """The numbers of rounds after which trials are compared, the last being all rounds."""
         rounds = self.config.rounds
         if self.request.pruning == "none":
             return [rounds]
@@ -178,11 +178,11 @@ class Study:
         return sorted({first, min(_KEPT * first, rounds), rounds})
 
     def check(self) -> None:
-        """Refuse a search that cannot be carried out, before anything is trained.
+        """Refuse an impossible search before anything is trained.
 
         Raises:
-            RequestError: If a key is wrong, a tuning seed has results, or the method cannot be
-                pruned.
+            RequestError: If a key is invalid, results exist for a tuning seed, or trials of the
+                method cannot be pruned.
         """
         seeds = self.request.seeds
         if not self.config.data.validation:
@@ -207,7 +207,7 @@ class Study:
                     )
 
     def _depends_on_rounds(self) -> bool:
-        """Return whether the first rounds of a trial depend on the number of its rounds."""
+        """Return whether a trial's first rounds depend on its total number of rounds."""
         for axis in self.space:
             if axis.key == "local.schedule" and "cosine" in axis.grid:
                 return True
@@ -229,11 +229,11 @@ class Study:
         return run
 
     def search(self) -> Tuned:
-        """Carry out the trials that are not done yet, and return the result.
+        """Train the remaining trials, and return the result.
 
         Raises:
             RequestError: If the method refuses a trial.
-            KeyboardInterrupt: On Ctrl-C; the same command goes on.
+            KeyboardInterrupt: On Ctrl-C; the same command resumes the search.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = self._study
@@ -275,13 +275,13 @@ class Study:
 
     @cached_property
     def _storage(self) -> JournalStorage:
-        """The journal with the trials, also those of earlier commands."""
+        """The journal of the trials, including those of earlier commands."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return JournalStorage(JournalFileBackend(str(self.folder / "journal.log")))
 
     @cached_property
     def _study(self) -> optuna.Study:
-        """Optuna's study, with options whose defaults differ between its versions."""
+        """Optuna's study, with explicit values for options whose defaults differ by version."""
         pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
         if self.request.pruning == "halving":
             pruner = optuna.pruners.SuccessiveHalvingPruner(
@@ -299,10 +299,11 @@ class Study:
         )
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Return the source of a trial.
+        """Return the sampler of a trial.
 
-        Its values depend on the space, its number and the results before it. So a search that is
-        resumed has the same trials, and a range that methods share gives them the same values.
+        The values of a trial depend on the space, the trial's number and earlier results. A resumed
+        search therefore has the same trials, and a range shared by several methods gives them the
+        same values.
         """
         seed = crc32(f"trial {number}".encode())
         if self.request.sampler == "random":
@@ -317,9 +318,9 @@ class Study:
         )
 
     def _points(self) -> list[dict[str, int]] | None:
-        """Return all points of a space of grids in a random order, the same in every search.
+        """Return all points of a space of grids in random order, the same in every search.
 
-        It is None if the space has a range.
+        The result is None if the space contains a range.
         """
         if not all(axis.grid for axis in self.space):
             return None
@@ -336,7 +337,7 @@ class Study:
         return Trial(trial.number, values, scores)
 
     def _climb(self, batch: Sequence[FrozenTrial]) -> None:
-        """Train trials on every rung that they reach."""
+        """Train trials on each rung that they reach."""
         study_id = self._storage.get_study_id_from_name(_NAME)
         trial_id = self._storage.get_trial_id_from_study_id_trial_number
         active = []
@@ -354,9 +355,9 @@ class Study:
         trial: Trial,
         rounds: int,
     ) -> bool:
-        """Report the scores of a trial after a number of rounds.
+        """Report a trial's scores after a number of rounds, and return whether it continues.
 
-        Unless it is trained for longer, it is ended and printed.
+        If the trial does not continue, it is ended and its result is printed.
         """
         handle.set_user_attr("scores", trial.scores)
         mean = trial.mean()
@@ -401,10 +402,10 @@ class Study:
             trial.scores.setdefault(rounds, []).append(score)
 
     def _score(self, result: RunResult) -> float | None:
-        """Return the metric of a run; None if it diverged or failed.
+        """Return the metric of a run, or None if the run diverged or failed.
 
         Raises:
-            RequestError: If the run was refused, or there is nothing to measure.
+            RequestError: If the run was refused or the metric could not be measured.
         """
         if result.status == "refused":
             raise RequestError(result.error)
@@ -424,7 +425,7 @@ class Study:
 
 
 def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
-    """Return the distribution from which Optuna draws on an axis; of a grid, it draws the index."""
+    """Return the distribution from which Optuna draws on an axis: for a grid, of its indices."""
     if axis.grid:
         return optuna.distributions.CategoricalDistribution(tuple(range(len(axis.grid))))
     return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)

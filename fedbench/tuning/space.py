@@ -1,4 +1,4 @@
-"""Search spaces: the keys of a method that are tuned, and where their values come from."""
+"""Search spaces: the tuned keys of a method, and the source of their values."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
 
 Values = dict[str, Any]  # a value for every key of a space
-_SHARED = "shared"  # the file with the axes of every method
-_EDGE = 0.05  # share of a range at each of its ends that counts as its edge
+_SHARED = "shared"  # name of the file with the axes common to all methods
+_EDGE = 0.05  # share of a range that counts as its edge, at each end
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key with its values: a grid, or a range on a logarithmic or linear scale.
+    """A key and its values: a grid, or a range on a logarithmic or linear scale.
 
     Attributes:
         key: Dotted key below ``local`` or ``algo``.
@@ -42,17 +42,17 @@ class Axis:
         return self.low, self.high
 
     def value(self, drawn: Any) -> Any:
-        """Return the value at a place of the grid, or a number of the range to three digits."""
+        """Return the grid value at a drawn index, or a number drawn from the range, to 3 digits."""
         if self.grid:
             return self.grid[drawn]
         rounded = float(f"{drawn:.3g}")
         return min(self.high, max(self.low, rounded))
 
     def edge(self, value: Any) -> Literal["lower", "upper"] | None:
-        """Return the end of the axis at which a value lies, where a better one may lie outside.
+        """Return the end of the axis at which a value lies, beyond which a better one may exist.
 
-        An end is the least or largest number of a grid, or 5 % of a range. Grids of words or of two
-        values have none.
+        An end is the smallest or largest number of a grid, or the outer 5 % of a range. Grids of
+        words and grids of two values have no ends.
         """
         if self.grid:
             are_numbers = all(type(v) in (int, float) for v in self.grid)
@@ -71,7 +71,7 @@ class Axis:
 
     @property
     def text(self) -> str:
-        """The axis as it is typed on the command line."""
+        """The axis as typed on the command line."""
         if self.grid:
             return f"{self.key}={','.join(map(config_value, self.grid))}"
         interval = f"interval({config_value(self.low)},{config_value(self.high)})"
@@ -83,19 +83,19 @@ def search_space(
 ) -> tuple[Axis, ...]:
     """Return the axes along which a method is tuned.
 
-    They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in
-    the user's own config tree or in fedbench's. A file and the command line have the same syntax:
-    several values or an interval are the axis of their key, and one value fixes it. What is typed
-    comes last.
+    They are the axes shared by all methods and those in the method's file ``tune/<algo>.yaml``, in
+    the user's config tree or in fedbench's. Files and the command line use the same syntax: several
+    values or an interval define an axis for their key, and a single value fixes the key. The
+    command line takes precedence.
 
     Args:
         algo: The method.
         config_dir: The user's directory with config files and modules.
-        overrides: What was typed.
+        overrides: Overrides typed on the command line.
 
     Raises:
         RequestError: If the method has no space, a file is malformed, or several values are given
-            of a key that cannot be tuned.
+            for a key that cannot be tuned.
     """
     lines = [
         *_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"),
@@ -116,10 +116,10 @@ def search_space(
 
 
 def axis_of(o: Override) -> Axis:
-    """Return the axis that an override with several values or an interval makes.
+    """Return the axis defined by an override with several values or an interval.
 
     Raises:
-        RequestError: If the bounds of an interval are out of order.
+        RequestError: If the bounds of an interval are out of order or unsuitable for its scale.
     """
     parsed = by_hydra(o.text)
     if not parsed.is_interval_sweep():
@@ -147,7 +147,7 @@ def _method_lines(
 ) -> list[str]:
     """Return the lines of a method's file as overrides.
 
-    There are none without a file, if the command line has a space.
+    If there is no file but the command line defines axes for the method, the result is empty.
     """
     for root in (config_dir or CONFIG_DIR, CONFIG_DIR):
         file = root / "tune" / f"{algo}.yaml"
