@@ -1,1 +1,1 @@
-"""The runs that tables and figures of papers still need: the plan, as text, and its outcomes."""
+"""The runs that papers' tables and figures still need: the plan, its text and its outcomes."""

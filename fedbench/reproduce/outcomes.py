@@ -1,4 +1,4 @@
-"""The data of a plan, and the outcomes of its runs."""
+"""The data needed by a plan, and the outcomes of its runs."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ from fedbench.runs.run import DamagedRun, is_done, read_run
 
 
 def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
-    """Read the data of the runs, each source once, downloading what is missing.
+    """Read the data of the runs, each source once, and download missing files.
 
     Returns:
-        The error message by experiment, for those whose data cannot be read.
+        Error messages by experiment, for the experiments whose data cannot be read.
     """
     faults: dict[str, str] = {}
     known: dict[str, str] = {}
@@ -41,13 +41,13 @@ def outcomes(
     results: Iterable[RunResult] = (),
     common: Sequence[str] = (),
 ) -> list[RunResult]:
-    """Return the result of each planned run; that of a run without one has the status ``planned``.
+    """Return the result of each planned run; if there is none yet, its status is ``planned``.
 
     Args:
-        runs: The plan, located.
-        faults: Experiments without data, with the error message.
-        results: The results of runs just now.
-        common: Overrides for all runs, which are among those of the results.
+        runs: The located plan.
+        faults: Error messages by experiment, for the experiments without data.
+        results: Results of the runs that were just executed.
+        common: Overrides for all runs, which the overrides of the results include.
     """
     failed = {result.overrides: result for result in results if result.error}
     every = []
@@ -59,7 +59,7 @@ def outcomes(
 
 
 def _outcome(run: PlannedRun, fault: str | None) -> RunResult:
-    """Return the result of a run as it is on disk or published, or the fault of its data."""
+    """Return the stored or published result of a run, or a refusal if its data are faulty."""
     overrides = tuple(run.overrides)
     if is_done(run.path):
         try:

@@ -23,8 +23,8 @@ from fedbench.runs.source_files import official_files
 if TYPE_CHECKING:
     from fedbench.runs.results import Results
 
-# number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold
-# and fail
+# number of data seeds in the reading with random splits; enough for a claim with up to 51
+# comparisons to hold or to fail
 _SPLITS = 10
 
 
@@ -33,18 +33,20 @@ class PlannedRun:
     """A planned run.
 
     Attributes:
+        paper: The paper.
         row: First row of a table or figure that needs the run.
         algo: Name of the algorithm in the config group.
-        wanted: Config keys that the row sets.
-        cut: Config keys that the profile sets; they replace those of the row.
+        seed: Random seed of the run.
+        wanted: Config keys set by the row.
+        cut: Config keys set by the profile, which replace those of the row.
         parts: Tables and figures that need the run.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty
-            for the adopted one.
-        config_dir: Directory with algorithms that fedbench does not have itself, or None.
+            for the adopted reading.
+        config_dir: Directory with algorithms that are not part of fedbench, or None.
         path: The run's directory; ``locate`` sets it.
         config: The configuration of the setting, with seed 0; ``locate`` sets it.
-        published: Its outcome in a published report of the results directory; empty if none has it
-            finished.
+        published: Outcome of the run in a published report in the results directory; empty if no
+            report contains the finished run.
     """
 
     paper: Paper
@@ -72,7 +74,7 @@ class PlannedRun:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Config keys that the run sets."""
+        """Config keys set by the run."""
         return {**self.wanted, **self.cut}
 
     @cached_property
@@ -97,10 +99,10 @@ def parts(paper: Paper) -> list[str]:
 def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
     """Return the tables and figures with the given names, ``paper/table`` or ``paper``.
 
-    Without names, all of them are returned.
+    If no names are given, all tables and figures are returned.
 
     Raises:
-        RequestError: If a name is neither.
+        RequestError: If a name is unknown.
     """
     known = {}
     for paper in papers().values():
@@ -129,16 +131,16 @@ def plan(
     seeds: int | None = None,
     readings: bool = False,
 ) -> list[PlannedRun]:
-    """Return the runs that tables and figures need, each once, in their order.
+    """Return the runs that tables and figures need, each once, in the order of the tables.
 
     Args:
         names: Names as for ``chosen``.
-        profile: ``full`` for the paper's setting, or ``cpu`` or ``smoke`` for the reductions in the
-            papers' files.
-        seeds: Number of seeds, which replaces that of the paper or the profile; None to keep it.
-        readings: Whether the runs that other readings of the papers need come after those of the
-            adopted ones: further splits of the data, and variants of the settings except those of
-            ``missing_variants``.
+        profile: ``full`` for the papers' settings, or ``cpu`` or ``smoke`` for the reductions in
+            the papers' files.
+        seeds: Number of seeds, which replaces the number in the paper or the profile. If None, that
+            number is kept.
+        readings: Whether to append the runs for other readings of the papers: further splits of the
+            data, and variants of the settings except those of ``missing_variants``.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
     kinds = (_row_runs, _reading_runs) if readings else (_row_runs,)
@@ -151,7 +153,7 @@ def plan(
 
 
 def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
-    """Return the variants of chosen papers whose algorithms are in a missing directory."""
+    """Return the variants of the chosen papers whose directory of algorithms is missing."""
     missing = []
     wanted = dict.fromkeys(paper for paper, _ in chosen(names))
     for paper in wanted:
@@ -172,8 +174,8 @@ def _row_runs(
     reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
     reduction = next(reductions, Reduction())
     wanted = paper.overrides(row)
-    # a row keeps its own settings, except for rounds: those of a method with several stages are
-    # reduced as well
+    # a row keeps its own settings, except for rounds: the rounds of a method with several stages
+    # are reduced as well
     settings_of_row = wanted.keys() - {"rounds"}
     cut = {}
     for key, value in reduction.set.items():
@@ -197,7 +199,7 @@ def _reading_runs(
     profile: str,
     seeds: int | None,
 ) -> Iterator[PlannedRun]:
-    """Yield the runs of a row on each of several splits, and under each variant of its settings."""
+    """Yield the runs of a row on each of several splits and under each variant of its settings."""
     for run in _row_runs(paper, row, profile, seeds):
         if paper.readings.splits:
             for split in range(_SPLITS):
@@ -228,14 +230,14 @@ def locate(
     common: Sequence[str],
     published: Results | None = None,
 ) -> list[PlannedRun]:
-    """Find the directory of each run, and return each run once.
+    """Determine the directory of each run, and return each run once.
 
-    Two spellings of a setting may be the same run.
+    Two spellings of a setting may denote the same run.
 
     Args:
-        runs: The plan; paths and configurations are set.
+        runs: The plan; this function sets paths and configurations.
         common: Overrides for all runs, such as results_dir.
-        published: The published reports whose runs count as finished; None for none.
+        published: The published reports whose runs count as finished, or None.
 
     Raises:
         RequestError: If a configuration cannot be composed.
@@ -248,7 +250,7 @@ def locate(
         if run.setting not in configs:
             composer = composers[run.config_dir]
             overrides = [*run.setting, *common]
-            with user_code_from(run.config_dir):  # whose content is part of the path
+            with user_code_from(run.config_dir):  # the path depends on the user's code
                 configs[run.setting] = composer.config(overrides, departures=False)
         run.config = configs[run.setting]
         run.path = run.config.path.with_name(f"seed_{run.seed}")
@@ -268,9 +270,9 @@ def prefer_full(
     common: Sequence[str],
     published: Results,
 ) -> list[PlannedRun]:
-    """Replace reduced runs that are not done by finished ones at the papers' settings.
+    """Replace unfinished reduced runs with finished runs at the papers' settings.
 
-    A row's runs are replaced if all those at its full setting are done.
+    The runs of a row are replaced only if all its runs at the full setting are finished.
 
     Args:
         runs: The located plan under a profile.
@@ -297,9 +299,9 @@ def missing_files(
     runs: Iterable[PlannedRun],
     data_dir: Path,
 ) -> dict[str, str]:
-    """Return the files that are missing in the data directory, as text by experiment.
+    """Return the files missing from the data directory, as text by experiment.
 
-    Files are looked for by name; nothing is read or downloaded.
+    Files are searched by name; nothing is read or downloaded.
     """
     missing = {}
     configs = {run.experiment: run.config for run in runs}
@@ -312,7 +314,7 @@ def missing_files(
 
 
 def table_names() -> list[tuple[str, str]]:
-    """Return the names that ``fedbench reproduce`` accepts, with captions."""
+    """Return the names that ``fedbench reproduce`` accepts, each with its caption."""
     names = []
     for paper, part in chosen([]):
         shown = paper.tables[part] if part in paper.tables else paper.figures[part]

@@ -1,4 +1,4 @@
-"""A plan as text: a line per table and figure, then the sum."""
+"""Text of a plan: one line per table or figure, then the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ def plan_text(
     Args:
         names: Names of the tables and figures, as typed.
         runs: The plan.
-        missing: Experiments whose data are missing, with the names of the files.
+        missing: Names of missing files by experiment, for the experiments whose data are missing.
     """
     lines = [_LINE.format("", "runs", "done", "to do")]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
-        if needed or not paper.rows(part):  # else its rows are of other experiments than the chosen
+        if needed or not paper.rows(part):  # else its rows are of other experiments
             notes = _notes(needed, missing)
             lines.append("  ".join([_counts(name, needed), *notes]))
     lines.append(_counts("in all, runs shared", runs))
@@ -33,7 +33,7 @@ def plan_text(
 
 
 def _counts(name: str, runs: Sequence[PlannedRun]) -> str:
-    """Return the numbers of runs in all, done and to do, after a name."""
+    """Return a line with a name and its numbers of runs: total, done and to do."""
     done = sum(run.done for run in runs)
     return _LINE.format(
         name,
@@ -64,7 +64,7 @@ def _notes(
 
 
 def _reductions(runs: Sequence[PlannedRun]) -> list[str]:
-    """Return the differences of runs from the paper's: keys with their values, and seeds."""
+    """Return the reductions of runs relative to the paper: keys with their values, and seeds."""
     values: dict[str, dict[str, None]] = {}
     seeds = Counter(run.setting for run in runs)
     lacking: set[tuple[int, int]] = set()
