@@ -1,7 +1,7 @@
-"""The parsers of the command line, made of the table in ``arguments.yaml``.
+"""The parsers of the command line, built from the table in ``arguments.yaml``.
 
-Nothing is imported that takes long, so that help answers at once; ``cli`` imports the module of a
-command when it is typed.
+This module avoids slow imports, so that help appears at once; ``cli`` imports the module of a
+command when the command is typed.
 """
 
 import argparse
@@ -22,14 +22,14 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises ``RequestError`` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise a RequestError, which suggests the nearest of the choices."""
+        """Raise a RequestError that suggests the closest choice."""
         given = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         hint = nearest(given[1], re.findall(r"'([^']*)'", given[2])) if given else ""
         raise RequestError(f"{message}{hint or f'; see `{self.prog} --help`'}")
 
 
 def tree() -> tuple[Parser, dict[str, Parser]]:
-    """Return the parser of the command line, and the parser of each command."""
+    """Return the parser of the command line, and the parsers of the commands by name."""
     shape = argparse.RawDescriptionHelpFormatter
     top = Parser(
         prog="fedbench",
@@ -50,7 +50,7 @@ def tree() -> tuple[Parser, dict[str, Parser]]:
             description=facts["about"],
             epilog=facts.get("epilog"),
             allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,  # the defaults are those of the functions
+            argument_default=argparse.SUPPRESS,  # the functions define the defaults
             formatter_class=shape,
         )
         _add_arguments(parsers[command], facts["arguments"])
@@ -58,7 +58,10 @@ def tree() -> tuple[Parser, dict[str, Parser]]:
 
 
 def _add_arguments(parser: Parser, arguments: dict[str, Any]) -> None:
-    """Add arguments to a parser, by their names; ``shared`` stands for those of several commands."""
+    """Add arguments, given by name, to a parser.
+
+    The options "shared" stand for a group of arguments that several commands share.
+    """
     for names, options in arguments.items():
         if options == "shared":
             _add_arguments(parser, _TABLE["shared"][names])

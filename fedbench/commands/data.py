@@ -28,11 +28,11 @@ def execute(
     Args:
         action: ``prepare``, ``verify``, ``show`` or ``export-partition``.
         name: The data set.
-        rest: The file of ``export-partition``, and overrides.
+        rest: The output file of ``export-partition``, and overrides.
         config_dir: The user's directory with config files and modules.
 
     Raises:
-        RequestError: If the data set is unknown, or data are missing.
+        RequestError: If the data set is unknown or data are missing.
     """
     overrides = list(rest)
     file = overrides.pop(0) if action == "export-partition" and overrides else ""
@@ -49,7 +49,7 @@ def execute(
     elif action == "show":
         _show(config)
     else:
-        data = federated(config)  # which downloads missing files, so that later runs find them
+        data = federated(config)  # also downloads missing files for later runs
         print(
             f"{name}: {data.num_clients} clients, {owned(data)} examples", *data.sources, sep="\n"
         )
@@ -60,7 +60,7 @@ def _verify(config: RunConfig) -> int:
     """Compare files with their published checksums and read the data set; nothing is downloaded.
 
     Returns:
-        The exit status: 1 if a file is not the official one, and 2 if a file is missing.
+        The exit status: 1 if a file is not the official one, 2 if a file is missing, else 0.
     """
     name = config.names.data
     findings = verify(official_files(config), config.data_dir)
@@ -85,7 +85,7 @@ def _verify(config: RunConfig) -> int:
 
 
 def _show(config: RunConfig) -> None:
-    """Describe the data set in numbers and pictures."""
+    """Describe the data set in numbers and a picture."""
     name = config.names.data
     data = federated(config)
     for fact, text in {"data": name, **facts(data)}.items():
@@ -100,7 +100,7 @@ def _show(config: RunConfig) -> None:
 
 
 def _export(config: RunConfig, path: Path) -> None:
-    """Write the examples of every client to a file that ``data/partition=indices`` reads."""
+    """Write the examples of every client to a file for ``data/partition=indices``."""
     name = config.names.data
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")

@@ -1,4 +1,4 @@
-"""``fedbench list``: the choices of config groups and tables of papers, or the card of a choice."""
+"""``fedbench list``: the choices in config groups, tables of papers, or the card of a choice."""
 
 import inspect
 import re
@@ -24,15 +24,15 @@ _SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! 
 def execute(
     group: str | None = None, name: str | None = None, config_dir: Path | None = None
 ) -> CommandResult:
-    """Print the choices of a group, or the card of one.
+    """Print the choices in a group, or the card of one choice.
 
     Args:
-        group: One of ``LISTED``; None is all.
+        group: One of ``LISTED``. If None, all groups are printed.
         name: The choice whose card is printed.
         config_dir: The user's directory with config files and modules.
 
     Raises:
-        RequestError: If the choice is unknown, or has no card.
+        RequestError: If the choice is unknown or has no card.
     """
     if name is None:
         for listed in LISTED if group is None else (group,):
@@ -52,7 +52,7 @@ def execute(
 
 
 def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
-    """Return the choices of a group, each with its description."""
+    """Return the choices in a group, each with its description."""
     if listed == "table":
         return table_names()
     if listed == "metric":
@@ -73,7 +73,7 @@ def _group(listed: str) -> str:
 
 
 def _files(group: str, config_dir: Path | None) -> dict[str, Path]:
-    """Return the config files of a group, by the name of the choice."""
+    """Return the config files of a group by name of the choice."""
     roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
     return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
@@ -105,7 +105,7 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
         source = citation(tree["source._target_"])
         if source is not None:
             parts.append(f"licence  {source.licence}\ncite     {source.reference}")
-    with suppress(RequestError):  # no method, or one without a search space
+    with suppress(RequestError):  # not a method, or a method without a search space
         axes = search_space(name, config_dir, ())
         parts.append(f"tune searches {' '.join(axis.text for axis in axes)}")
 
@@ -117,16 +117,16 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
 
 
 def _documentation(target: str, section: str) -> str:
-    """Return the docstring of a function without its sections, or why there is none."""
+    """Return a function's docstring without its sections, or the reason it is unavailable."""
     try:
         documentation = inspect.getdoc(function_of(target, section)) or f"{target} has no docstring"
-    except RequestError as error:  # such as a tracker without its package
+    except RequestError as error:  # such as a tracker whose package is not installed
         return str(error)
     return _SECTIONS.sub("", documentation).strip()
 
 
 def _written(name: str, files: Mapping[str, Path]) -> tuple[Tree, list[str]]:
-    """Return the keys of a config file and of those that it includes, and the texts of both."""
+    """Return the keys of a config file and the files that it includes, and the texts of all."""
     text = files[name].read_text(encoding="utf-8")
     own = from_yaml(text) or {}
     tree: Tree = {}

@@ -1,4 +1,4 @@
-"""``fedbench new KIND NAME``: a Python file, its config file and its test."""
+"""``fedbench new KIND NAME``: create a Python file, its config file and its test."""
 
 import builtins
 import importlib.util
@@ -14,7 +14,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 
 _TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
-KINDS = {  # the config group of a kind, and what a run of the part is typed with
+KINDS = {  # the config group of a kind, and the arguments of a run with the new part
     "algorithm": ("algo", "algo={} data=synthetic_leaf rounds=20"),
     "model": ("model", "model={} data=synthetic_leaf rounds=20"),
     "data": ("data", "data={} rounds=20"),
@@ -28,11 +28,11 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
 
     Args:
         kind: One of ``KINDS``.
-        name: The name of the part.
-        into: The directory to write to.
+        name: Name of the part.
+        into: Output directory.
 
     Raises:
-        RequestError: If the name cannot be used, or a file exists already.
+        RequestError: If the name cannot be used or a file already exists.
     """
     folder = user_path("--into", into)
     group, run = KINDS[kind]

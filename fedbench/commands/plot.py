@@ -1,4 +1,4 @@
-"""``fedbench plot DIR``: a figure of curves of runs."""
+"""``fedbench plot DIR``: draw a figure with curves of runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,23 +28,23 @@ def plot(
     log: bool = False,
     out: str | Path | None = None,
 ) -> CommandResult:
-    """Draw a metric of the runs in a directory, as ``fedbench plot``.
+    """Plot a metric of the runs in a directory, like ``fedbench plot``.
 
     Args:
         folder: Directory of the runs.
-        x: ``round``, ``bytes``, ``seconds`` or a metric.
+        x: Horizontal axis: ``round``, ``bytes``, ``seconds`` or a metric.
         y: The metric.
-        by: Draw a line per value of this key.
-        where: ``KEY=VALUE`` texts; only runs with these values are drawn.
-        log: Draw the metric on a logarithmic axis.
-        out: The file; None for one in ``plots`` below the directory.
+        by: Key for whose values separate lines are drawn.
+        where: Filters ``KEY=VALUE``; only runs with these values are drawn.
+        log: Whether the metric's axis is logarithmic.
+        out: Output file. If None, a file in the subdirectory ``plots`` is written.
 
     Returns:
-        The result: its ``page`` is the file, and its ``status`` is 1 if runs are left out.
+        The result. Its ``page`` is the file; its ``status`` is 1 if runs were left out.
 
     Raises:
         NotWritten: If the figure cannot be written.
-        RequestError: If an argument is wrong, or there is nothing to draw.
+        RequestError: If an argument is invalid or there is nothing to draw.
     """
     folder = existing_directory("DIR", folder)
     name = f"{y}_over_{x}_by_{by}.png".replace("/", "_").replace(":", "_")
@@ -78,7 +78,11 @@ execute = plot
 
 
 def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
-    """Return the runs with a value of a key.
+    """Return the runs in which a key has a given value.
+
+    Args:
+        runs: The runs.
+        text: The key and its value, ``KEY=VALUE``.
 
     Raises:
         RequestError: If there are none; the message lists the values of the key.
@@ -100,7 +104,7 @@ def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
 
 
 def _value(run: Run, key: str) -> str | None:
-    """Return the value of a key as typed; None if the run does not have it."""
+    """Return the value of a key as typed, or None if the run does not have the key."""
     if key in ("experiment", *GROUPS):
         return str(run.meta.get(key) or "none")
     return config_value(run.flat[key]) if key in run.flat else None

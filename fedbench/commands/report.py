@@ -1,4 +1,4 @@
-"""``fedbench report``: a report of runs, a front page of published reports, or one table."""
+"""``fedbench report``: write a report or a front page of published reports, or print a table."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,24 +30,24 @@ def report(
     baseline: str | None = None,
     alpha: float | None = None,
 ) -> CommandResult:
-    """Write a report, a manuscript or a front page, or print one table, as ``fedbench report``.
+    """Write a report, a manuscript or a front page, or print one table, like ``fedbench report``.
 
     Args:
-        folder: Directory of runs, a published report, or a directory of these.
-        into: Directory to publish the report in.
-        paper: Report the runs of this paper only.
-        compare: Test the differences between the values of this key, such as ``"algo"``.
-        latex: Write the files of a manuscript.
-        metric: The metric; of a manuscript and of a table several, separated by commas.
-        baseline: Compare with this value only.
+        folder: Directory of runs, a published report, or a directory of published reports.
+        into: Directory in which the report is published.
+        paper: The only paper whose runs are reported.
+        compare: Key between whose values differences are tested, such as ``"algo"``.
+        latex: Whether to write the files of a manuscript.
+        metric: The metric. Manuscripts and tables accept several, separated by commas.
+        baseline: The only value with which others are compared.
         alpha: Significance level of the tests.
 
     Returns:
-        The result: its ``page`` is the report, or main.tex of a manuscript, and its ``status`` is 1
-        if runs are left out.
+        The result. Its ``page`` is the report, or ``main.tex`` for a manuscript; its ``status`` is
+        1 if runs were left out.
 
     Raises:
-        RequestError: If there are no runs, or an argument is wrong.
+        RequestError: If there are no runs or an argument is invalid.
     """
     folder = existing_directory("DIR", folder)
     target = user_path("--into", into) if into else None

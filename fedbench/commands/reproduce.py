@@ -1,4 +1,4 @@
-"""``fedbench reproduce``: the plan that it shows, and the runs that it starts."""
+"""``fedbench reproduce``: show the plan for tables and figures of papers, and execute its runs."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,23 +34,23 @@ def execute(
     seeds: int | None = None,
     experiment: str | None = None,
 ) -> CommandResult:
-    """Show the plan of tables and figures, carry out its runs and write the report.
+    """Show the plan for tables and figures, execute its runs and write the report.
 
     Args:
-        names: Names of papers, tables and figures, and overrides of all runs.
-        executor: Carries out the runs, unless there is a launcher.
+        names: Names of papers, tables and figures, and overrides for all runs.
+        executor: The executor of the runs, unless a launcher is given.
         profile: ``full``, ``cpu`` or ``smoke``.
-        readings: Also run the settings of other readings of the papers.
-        plan: Show the plan alone.
-        hours: When to stop; runs whose data are missing are then left out.
-        seeds: Number of seeds, which replaces that of the profile.
-        experiment: Run the rows of this experiment only.
+        readings: Whether to include runs for other readings of the papers.
+        plan: Whether to show the plan only.
+        hours: Time limit in hours. If given, runs whose data are missing are left out.
+        seeds: Number of seeds, which replaces the number in the profile.
+        experiment: The only experiment whose rows are run.
 
     Returns:
-        The status is 1 if a run with data is not done.
+        The result. Its status is 1 if a run whose data exist is not done.
 
     Raises:
-        RequestError: If the request is wrong; nothing is changed on disk.
+        RequestError: If the request is invalid; nothing is changed on disk.
     """
     parts = [name for name in names if "=" not in name]
     common, launcher = _overrides([name for name in names if "=" in name])
@@ -73,7 +73,7 @@ def execute(
         return _of_experiment(plan_runs(parts, profile, seeds, readings), experiment)
 
     runs = locate(planned(profile), common, published)
-    if profile == "cpu":  # smoke is there to try that everything runs
+    if profile == "cpu":  # smoke only tests that everything runs
         runs = prefer_full(runs, planned("full"), common, published)
     missing = missing_files((run for run in runs if not run.done), settings.data_dir)
     print(f"profile {profile}, results in {settings.results_dir}")
@@ -92,10 +92,10 @@ def execute(
 
 
 def _overrides(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides of all runs, and those that configure a launcher of Hydra.
+    """Return the overrides for all runs, and the overrides that configure a Hydra launcher.
 
     Raises:
-        RequestError: For an override of a key that the papers determine.
+        RequestError: If an override is for a key that the papers determine.
     """
     common = []
     launcher = []
@@ -121,15 +121,15 @@ def _execute(
     executor: Executor,
     hours: float | None,
 ) -> CommandResult:
-    """Train the runs that are not done, and write the report.
+    """Execute the runs that are not done, and write the report.
 
     Args:
         parts: Names of the tables and figures.
-        runs: The runs that are done, which are part of the report, and those that are carried out.
+        runs: The runs to execute, and the finished runs, which the report includes.
         folder: The results directory.
         common: Overrides for all runs.
-        executor: Carries them out.
-        hours: When to stop, or None.
+        executor: The executor of the runs.
+        hours: Time limit in hours, or None.
     """
     with writing_results(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def _execute(
 
 
 def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:
-    """Return the runs of one experiment; all of them if none is named."""
+    """Return the runs of one experiment, or all runs if no experiment is named."""
     selected = [run for run in runs if name in (None, run.experiment)]
     if not selected:
         known = list(dict.fromkeys(run.experiment for run in runs))

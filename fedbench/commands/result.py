@@ -12,11 +12,11 @@ from fedbench.runs.run import Run
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of a command, beside what it has printed.
+    """The result of a command, besides its printed output.
 
     Attributes:
         status: The exit status.
-        page: The file to open of the files that it has written, or None.
+        page: The main file written by the command, to be opened by the user, or None.
         runs: The complete runs of a sweep, in the order of its combinations.
     """
 
@@ -26,7 +26,7 @@ class CommandResult:
 
 
 def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
-    """Print the errors of runs, and the commands that repeat failed runs."""
+    """Print the errors of runs, and commands that repeat the failed runs."""
     options = [] if config_dir is None else ["--config-dir", str(config_dir)]
     for result in results:
         run = " ".join(result.overrides)

@@ -1,4 +1,4 @@
-"""``fedbench KEY=VALUE ...`` runs one experiment; with ``--cfg job`` it shows the configuration."""
+"""``fedbench KEY=VALUE ...``: run one experiment, or show its configuration (``--cfg job``)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,14 +21,14 @@ def execute(
     Args:
         overrides: The overrides of the run.
         config_dir: The user's directory with config files and modules.
-        cfg: Show the configuration if it is ``job``.
-        resolve: Show the configuration, with values in place of interpolations.
+        cfg: If ``job``, the configuration is shown.
+        resolve: Whether to show the configuration with interpolations replaced by their values.
 
     Returns:
-        The status is 1 if the run has diverged.
+        The result. Its status is 1 if the run diverged.
 
     Raises:
-        RequestError: If the request is wrong.
+        RequestError: If the request is invalid.
     """
     composer = Composer(config_dir)
     if cfg or resolve:

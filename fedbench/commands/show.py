@@ -1,4 +1,4 @@
-"""``fedbench show RUN``: one run in a terminal, its facts and its numbers with curves."""
+"""``fedbench show RUN``: print the facts, metrics and curves of one run in the terminal."""
 
 import shlex
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from fedbench.core.metrics import metric_info
 from fedbench.runs.run import Run, read_run, run_folders
 from fedbench.runs.status import status_of
 
-_WIDTH = 32  # of a curve, in characters
+_WIDTH = 32  # width of a curve in characters
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def execute(run: str | Path) -> CommandResult:
-    """Print one run.
+    """Print the facts and metrics of one run.
 
     Args:
-        run: Directory of the run, or a directory above it that has no other run.
+        run: Directory of the run, or a parent directory that contains no other run.
 
     Raises:
         RequestError: If there is no such run.
@@ -43,7 +43,7 @@ def execute(run: str | Path) -> CommandResult:
 
 
 def _only_run(path: Path) -> Path:
-    """Return the directory of the one run at or below a path."""
+    """Return the directory of the only run at or below a path."""
     runs = run_folders(path)
     if not runs:
         raise RequestError(
@@ -55,7 +55,7 @@ def _only_run(path: Path) -> Path:
 
 
 def _facts(run: Run) -> Iterator[str]:
-    """Yield lines of facts about a run: title, state, versions, command and departures."""
+    """Yield lines with facts about a run: title, state, versions, command and departures."""
     meta = run.meta
     status = status_of(run.path)
     versions = meta.get("versions", {})
@@ -75,7 +75,7 @@ def _facts(run: Run) -> Iterator[str]:
 
 
 def _numbers(run: Run) -> Iterator[str]:
-    """Yield a line for each metric of the last round, with its curve over the rounds."""
+    """Yield one line per metric of the last round, with its curve over the rounds."""
     if not run.begun:
         yield "No numbers: rounds.jsonl is missing or empty; force=true trains the run again"
         return
@@ -90,7 +90,7 @@ def _numbers(run: Run) -> Iterator[str]:
 
 
 def sparkline(values: np.ndarray) -> str:
-    """Return values [T] as blocks, each as high as the mean of an equal span of values."""
+    """Return a text curve of values [T]: block heights are means over spans of equal length."""
     parts = np.array_split(values, min(_WIDTH, len(values)))
     means = np.array([part.mean() for part in parts])
     heights = (means - values.min()) / (np.ptp(values) or 1.0)

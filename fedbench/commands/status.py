@@ -1,4 +1,4 @@
-"""``fedbench status [DIR]``: how far the runs below a directory are."""
+"""``fedbench status [DIR]``: print the progress of the runs below a directory."""
 
 from collections import Counter
 from pathlib import Path
@@ -19,15 +19,15 @@ _HINTS = {
 def execute(
     folder: str | Path = "results", all: bool = False, verify: bool = False
 ) -> CommandResult:
-    """Print a line per run that is not done, and how many are in which state.
+    """Print one line per run that is not done, and the number of runs in each state.
 
     Args:
         folder: Directory of the runs.
-        all: List finished runs too.
-        verify: Compare the files of finished runs with their checksums.
+        all: Whether to list finished runs as well.
+        verify: Whether to compare the files of finished runs with their checksums.
 
     Returns:
-        The status is 1 if a run is damaged and ``verify`` is true.
+        The result. Its status is 1 if a run is damaged and ``verify`` is true.
 
     Raises:
         RequestError: If the directory contains no runs.

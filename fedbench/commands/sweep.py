@@ -1,4 +1,4 @@
-"""``fedbench -m KEY=V1,V2 ...``: every combination, here or through a launcher of Hydra."""
+"""``fedbench -m KEY=V1,V2 ...``: run every combination, here or through a Hydra launcher."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,16 +24,17 @@ def execute(
     """Run every combination and print a table.
 
     Args:
-        overrides: The axes of the sweep, all other overrides, and settings of a launcher of Hydra.
-        executor: Carries out the runs, unless there is a launcher.
+        overrides: The axes of the sweep, all other overrides, and settings of a Hydra launcher.
+        executor: The executor of the runs, unless a launcher is given.
         config_dir: The user's directory with config files and modules.
-        debug: Print the traceback of a failed run.
+        debug: Whether to print the traceback of a failed run.
 
     Returns:
-        The status is 0 if all runs are done, and 2 if all were refused.
+        The result. Its status is 0 if all runs are done, 2 if no run left files, for example
+        because all were refused, and 1 otherwise.
 
     Raises:
-        RequestError: If a combination is wrong; nothing is left on disk.
+        RequestError: If a combination is invalid; nothing is left on disk.
     """
     parsed = parse_overrides(overrides)
     launcher = [o.text for o in parsed if o.key.startswith(("hydra.", "hydra/"))]
@@ -54,7 +55,7 @@ def execute(
 
     composer = Composer(config_dir)
     configs = sweep_configs(axes, composer)
-    # a directory that cannot be written to is refused once, and not by every run
+    # refuse an unwritable directory once, not in every run
     for folder in {config.results_dir for config in configs if not is_cached(config)}:
         with writing_results(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,10 +82,11 @@ def _summarise(
         results: The results of the runs.
         config_dir: The user's directory with config files and modules.
         folder: Directory of the results.
-        launched: Whether a launcher of Hydra has carried out the runs, which prints nothing here.
+        launched: Whether a Hydra launcher executed the runs. Such runs print nothing in this
+            process.
     """
     print_errors(results, config_dir)
-    # a directory counts once, however many runs led to it
+    # several runs may share a directory, which counts once
     paths = dict.fromkeys(result.path for result in results)
     runs = [read_run(path) for path in paths if path is not None]
     if not runs:
@@ -92,7 +94,7 @@ def _summarise(
 
     if launched or len(results) > 1:  # the last line of a single run is its path
         from fedbench.analysis.build_tables import summary_tables
-        from fedbench.reports.summary_table import summary_text  # late, as pandas is
+        from fedbench.reports.summary_table import summary_text  # late, as it imports pandas
 
         print(f"\n{summary_text(summary_tables(runs))}\n")
         report = shlex.join(["fedbench", "report", str(folder)])

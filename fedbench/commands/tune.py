@@ -1,7 +1,7 @@
-"""``fedbench tune algo=NAME ...`` chooses values of a method's keys on validation examples.
+"""``fedbench tune algo=NAME ...``: choose values for a method's keys on validation examples.
 
-``fedbench compare methods=A,B ...`` does so for every method with one budget, runs them, and tests
-their differences.
+``fedbench compare methods=A,B ...`` tunes every method with the same budget, runs the methods with
+the chosen values, and tests their differences.
 """
 
 import hashlib
@@ -46,15 +46,15 @@ def execute(
     Args:
         command: The command.
         overrides: Keys of the command, and overrides of the runs.
-        executor: Carries out the runs.
+        executor: The executor of the runs.
         config_dir: The user's directory with config files and modules.
-        debug: Print the traceback of a failed run.
+        debug: Whether to print the traceback of a failed run.
 
     Returns:
-        The status is 1 if no trial of a method ended well, or a run is not done.
+        The result. Its status is 1 if no trial of a method ended well or a run is not done.
 
     Raises:
-        RequestError: If the request is wrong.
+        RequestError: If the request is invalid.
     """
     request = read_request(command, overrides, executor)
     composer = Composer(config_dir)
@@ -91,10 +91,10 @@ def execute(
 
 
 def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
-    """Refuse a baseline or metric that the comparison does not have.
+    """Refuse an unknown baseline or metric.
 
     Raises:
-        RequestError: If there is no such baseline or metric.
+        RequestError: If the baseline is not one of the methods, or the metric is not measured.
     """
     if request.baseline is not None:
         choice("baseline", request.baseline, request.methods)
@@ -104,7 +104,12 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
 
 
 def _outlook(request: TuningRequest, rounds: int) -> str:
-    """Return how many runs there are at most, and what the seeds of a comparison can decide."""
+    """Return the maximum number of runs, and the differences that a comparison's seeds can decide.
+
+    Args:
+        request: The request.
+        rounds: Number of rounds per run.
+    """
     methods = len(request.methods)
     plan = (
         f"at most {request.budget * len(request.seeds) * methods} runs of {rounds} rounds to tune"
@@ -123,14 +128,14 @@ def _outlook(request: TuningRequest, rounds: int) -> str:
 
 
 def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
-    """Write tables, a page and the config file of searches.
+    """Write the tables, the page and the config file for the results of searches.
 
     Args:
-        searches: The results of the searches of one request.
+        searches: Results of the searches of one request.
         command: The command as typed.
 
     Returns:
-        The table and the names of the files, and the chapter of the page.
+        The tables with the names of the files, and the chapter of the page.
     """
     study = searches[0].study
     config = study.config
@@ -164,7 +169,7 @@ def _folder(studies: Sequence[Study]) -> Path:
 
 
 def _table_runs(chosen: Sequence[Tuned]) -> list[list[str]]:
-    """Return the overrides of the runs of the table, with chosen values and all examples."""
+    """Return the overrides of the table's runs, with the chosen values and all examples."""
     runs = []
     for tuned in chosen:
         request = tuned.study.request
@@ -183,12 +188,12 @@ def _write_comparison(
 
     Args:
         studies: The searches.
-        runs: The runs of the table, which the page compares; its other tables have all runs of the
-            directory.
+        runs: The table's runs, which the page compares. The other tables on the page contain all
+            runs in the directory.
         tuning: The chapter on the searches.
 
     Returns:
-        The comparison with the names of the files, and the page.
+        The comparison with the names of the files, and the path of the page.
     """
     config = studies[0].config
     request = studies[0].request
