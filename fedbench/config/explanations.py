@@ -125,7 +125,7 @@ def meant(key: str, known: Sequence[str]) -> str:
 
 
 def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """Return the keys with this name in other choices of groups, each with these choices."""
+    """Return the keys with this name in other choices of config groups, naming the choices."""
     keys = []
     for group in ("algo", "data/partition", *SCENARIOS):
         prefix = group.replace("/", ".")

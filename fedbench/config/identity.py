@@ -251,7 +251,7 @@ def _files_of_user_functions(config: Tree) -> dict[KeyPath, Any]:
 
 
 def _digest_of(value: object, apart: Path) -> str | None:
-    """Return the digest of the existing paths named by a value or list, or None without any."""
+    """Return the digest of the existing paths named by a value or list; None if there are none."""
     if isinstance(value, list):
         entries = []
         for entry in value:

@@ -1,1 +1,1 @@
-"""Sources, partitions, and the federated data set they make."""
+"""Sources, partitions, and the federated data set built from them."""

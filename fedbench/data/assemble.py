@@ -1,4 +1,4 @@
-"""Build a federated data set from examples and a partition."""
+"""Construction of a federated data set from examples and a partition."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from fedbench.data.examples import Examples, numbered
 from fedbench.data.partitions.basic import Partition, class_pools, deal, sizes_of
 from fedbench.data.partitions.given import Given
 
-_MOST_TOKENS = 10_000_000  # more than any vocabulary has
+_MOST_TOKENS = 10_000_000  # larger than any vocabulary
 
 
 def assemble(
@@ -26,27 +26,28 @@ def assemble(
     seed: int,
     test_clients: int | None = None,
 ) -> FederatedDataset:
-    """Give every client its training and test examples.
+    """Assign training and test examples to every client.
 
     Args:
-        examples: Examples that a source returned.
-        partition: Rule that assigns examples without owners to clients; or the examples of each
-            client, in place of owners that the source names.
-        clients: Number of clients; None takes all that a source has, a smaller number is chosen at
-            random.
-        split: Fraction of a client's examples that it trains on.
-        local_test: "split" cuts each client's examples by ``split``; "official" assigns the
-            official test examples, class by class in the proportions of the client's training
-            examples, or to their owners where the source names them; "auto" is "official" in that
-            last case and "split" otherwise. "central" tests every client on all test examples: the
-            official ones, or those of all clients where owners are given. "others" trains on all
-            examples of the clients and tests on all examples of ``test_clients`` other clients.
+        examples: Examples returned by a source.
+        partition: Rule that assigns examples without owners to clients, or the examples of each
+            client, which replace the owners named by the source.
+        clients: Number of clients. If None, all clients of the source; a smaller number is chosen
+            at random.
+        split: Fraction of each client's examples to train on.
+        local_test: "split" divides each client's examples by ``split``. "official" assigns the
+            official test examples to their owners if the source names them; otherwise class by
+            class, in the proportions of each client's training examples. "auto" is "official" if
+            the source names the owners of the official test examples, and "split" otherwise.
+            "central" tests every client on all test examples: the official ones or, if the source
+            names owners, the test examples of all clients. "others" trains on all examples of the
+            clients and tests on all examples of ``test_clients`` other clients.
         seed: Random seed of the partition, the split and the choice of clients; independent of the
-            run's.
+            run's seed.
         test_clients: Number of clients to test on, chosen at random; for "others" only.
 
     Raises:
-        RequestError: If the request does not fit the examples.
+        RequestError: If the request is incompatible with the examples.
     """
     natural = examples.owner is not None and not isinstance(partition, Given)
     tests_others = local_test == "others"
@@ -96,7 +97,7 @@ def assemble(
 
 
 def _units(examples: Examples) -> dict[str, Any]:
-    """Return ``mean`` and ``std`` of images, the number of ``tokens``, or nothing."""
+    """Return ``mean`` and ``std`` for images, ``tokens`` for sequences, or no fields."""
     x = examples.x
     if x.dtype == np.uint8 and x.ndim > 2:
         return {
@@ -132,7 +133,7 @@ def _per_channel(
 
 
 def _notes(examples: Examples, train: Rows, test: Rows) -> list[str]:
-    """Return notes on examples that no client owns, and on training examples of several clients."""
+    """Return notes on examples without a client and on training examples shared by clients."""
     trained = train.index.numpy()
     tested = test.index.numpy()
     notes = []
@@ -164,7 +165,7 @@ def _choose(
     test_clients: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clients, of ``count``, that train and those that only test, both ascending."""
+    """Choose training and test-only clients among ``count``; return both in ascending order."""
     most = count - test_clients
     wanted = most if clients is None else clients
     if not 1 <= wanted <= most:
@@ -188,7 +189,7 @@ def _natural(
     local_test: str,
     seed: int,
 ) -> tuple[Rows, Rows]:
-    """Return training and test rows of the ``chosen`` clients, whose examples the source names."""
+    """Return the training and test rows of the ``chosen`` clients if the source names owners."""
     assert examples.owner is not None
     order = np.argsort(examples.owner, kind="stable")
     counts = np.bincount(examples.owner, minlength=len(examples.names))
@@ -213,7 +214,7 @@ def _given(
     clients: int | None,
     seed: int,
 ) -> Given:
-    """Return the examples of each client; a rule divides all but the official test examples."""
+    """Return the examples of each client; a rule divides all except the official test examples."""
     if isinstance(partition, Given):
         count = len(partition.names)
         if clients not in (None, count):
@@ -242,7 +243,7 @@ def _rows_of(
     local_test: str,
     seed: int,
 ) -> tuple[Rows, Rows]:
-    """Return the training and test rows of a partition that is given by indices."""
+    """Return the training and test rows of a partition given by indices."""
     train = Rows.of(given.train)
     tests = given.test if given.shared is None else [given.shared]
     if tests is not None:
@@ -268,7 +269,7 @@ def _rows_of(
 
 
 def _split(owned: Rows, split: float, seed: int) -> tuple[Rows, Rows]:
-    """Split each client's examples at random: int(split n) to train on, the rest to test on."""
+    """Split each client's n examples at random: int(split n) to train on, the rest to test on."""
     rng = data_generator(seed, DataPurpose.SPLIT)
     sizes = share_of(owned.counts, split)
     return owned.divide(sizes, lambda client, rows: rng.shuffle(rows))
@@ -285,7 +286,7 @@ def _in_proportion(
     sizes = []
     for label, pool in zip(labels, pools, strict=True):
         shares = sizes_of(counts[:, label], len(pool), 0)
-        held.append(pool[: shares.sum()])  # none of a class without holders
+        held.append(pool[: shares.sum()])  # empty for a class that no client holds
         sizes.append(shares)
     parts = deal(np.concatenate(held), np.stack(sizes))
     return Rows.of([np.sort(tested[rows]) for rows in parts])

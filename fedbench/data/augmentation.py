@@ -1,4 +1,4 @@
-"""Augmentation of training images as they are read."""
+"""Augmentation of training images at reading time."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Augmentation of training images, as by torchvision's RandomCrop and RandomHorizontalFlip.
+    """Augmentation of training images, like torchvision's RandomCrop and RandomHorizontalFlip.
 
     Attributes:
-        crop: Pixels of black padding on every side, before an image of the original size is cut
-            out; 0 is none.
-        flip: Whether images are mirrored with probability 1/2.
+        crop: Pixels of black padding added on every side before a crop of the original size; 0
+            disables cropping.
+        flip: Whether to mirror images with probability 1/2.
     """
 
     crop: int = 0
     flip: bool = False
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        """Augment the images x [..., C, H, W], each by its key [...], a non-negative int64."""
+        """Augment images x [..., C, H, W], each as determined by its key [...], an int64 >= 0."""
         images = x.reshape(-1, *x.shape[-3:])
         keys = key.reshape(-1, 1)
         height, width = images.shape[2:]
-        span = 2 * self.crop + 1  # places of the cut along a side
+        span = 2 * self.crop + 1  # positions of the crop along a side
         down = torch.arange(height, device=x.device)
         across = torch.arange(width, device=x.device)
 

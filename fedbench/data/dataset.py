@@ -1,4 +1,4 @@
-"""The federated data set: all examples once, and the rows that each client owns in each split."""
+"""The federated data set: all examples, stored once, and each client's rows in each split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rows:
     Attributes:
         index: [M] int64 on the device, rows of ``FederatedDataset.x``.
         starts: [N] int64 on the host; client k owns index[starts[k]:starts[k] + counts[k]].
-        counts: [N] number of rows that each client owns.
+        counts: [N] number of rows of each client.
     """
 
     index: Tensor
@@ -30,7 +30,7 @@ class Rows:
 
     @classmethod
     def of(cls, owned: Sequence[np.ndarray]) -> Rows:
-        """Return the rows of clients from one array of row numbers per client."""
+        """Build the rows from one array of row numbers per client."""
         counts = np.array([len(rows) for rows in owned])
         return cls.from_flat(np.concatenate(owned, dtype=np.int64), counts)
 
@@ -40,10 +40,10 @@ class Rows:
         index: np.ndarray,
         counts: np.ndarray,
     ) -> Rows:
-        """Return the rows of clients from the rows of all of them, client by client.
+        """Build the rows from the concatenated rows of all clients.
 
         Args:
-            index: [M] int64 rows.
+            index: [M] int64 rows, client by client.
             counts: [N] number of rows of each client.
         """
         starts = np.cumsum(counts) - counts
@@ -55,14 +55,14 @@ class Rows:
         rows: np.ndarray,
         clients: int,
     ) -> Rows:
-        """Give every client the same rows, stored once."""
+        """Build rows that all clients share, stored once."""
         starts = np.zeros(clients, dtype=np.int64)
         counts = np.full(clients, len(rows))
         return cls(torch.from_numpy(rows), starts, counts)
 
     @property
     def owners(self) -> np.ndarray:
-        """Client of each row of ``index``, [M], where no rows are shared."""
+        """Client of each row in ``index``, [M], provided that no rows are shared."""
         clients = np.arange(len(self.counts))
         return np.repeat(clients, self.counts)
 
@@ -89,7 +89,7 @@ class Rows:
         kept = mask[self.index.numpy(force=True)]
         index = self.index[to_device(kept, self.index.device)]
 
-        kept_before = np.append(0, np.cumsum(kept))  # number kept of the first 0, 1, ... rows
+        kept_before = np.append(0, np.cumsum(kept))  # number kept among the first 0, 1, ... rows
         starts = kept_before[self.starts]
         ends = kept_before[self.starts + self.counts]
         return Rows(index, starts, ends - starts)
@@ -104,9 +104,9 @@ class Rows:
         The rows of a client are in ascending order in both parts.
 
         Args:
-            sizes: Number of rows in the first part.
-            shuffle: Function that shuffles the rows of a client in place, given its number; called
-                client by client.
+            sizes: Number of rows of each client in the first part.
+            shuffle: Function of a client's number and rows that shuffles the rows in place. It is
+                called client by client.
         """
         index = self.index.numpy(force=True).copy()
         ends = self.starts + self.counts
@@ -124,7 +124,7 @@ class Rows:
         )
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
-        """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
+        """Return the rows of the clients ``ids``, client by client in this order, [Σ n]."""
         everyone = np.array_equal(ids, np.arange(len(self.counts)))
         if everyone and len(self.index) == self.counts.sum():
             return self.index
@@ -136,7 +136,7 @@ class Rows:
         return self.index[chosen]
 
     def select(self, ids: np.ndarray) -> Rows:
-        """Return the rows of the clients ``ids`` alone."""
+        """Return the rows of the clients ``ids`` only."""
         index = self.of_clients(ids).numpy()
         return Rows.from_flat(index, self.counts[ids])
 
@@ -147,29 +147,29 @@ class Rows:
 
 @dataclass(frozen=True)
 class FederatedDataset:
-    """T examples on one device, and the clients that own them for training and for testing.
+    """T examples on one device, and the clients that own them for training and testing.
 
-    Immutable: a change of labels or of owners is a new data set.
+    The data set is immutable: changing labels or owners creates a new one.
 
     Attributes:
-        x: [T, ...]; uint8 images are normalised when they are read; integers of one dimension are
-            tokens, read as int64; anything else is used as it is.
-        y: [T] int64 labels in [0, classes), or [T, length]: one label per token.
+        x: [T, ...]. uint8 images are normalised when read, one-dimensional integers are tokens and
+            read as int64, and anything else is used unchanged.
+        y: [T] int64 labels in [0, classes), or [T, length] with one label per token.
         train: The training rows of every client.
         test: The test rows of every client; a client may have none.
-        tokens: Number of different tokens; None if x holds no tokens.
-        vectors: Returns the embedding of every token, [tokens, dimensions] float32.
-        table: The embeddings, where the model reads vectors instead of tokens.
-        validation: The rows of every client that are held out from training, apart from ``train``;
-            a client may have none. None if none are held out.
-        central: Whether every client has the same test rows.
+        tokens: Number of distinct tokens, or None if x does not contain tokens.
+        vectors: Function that returns the embeddings of all tokens, [tokens, dimensions] float32.
+        table: The embeddings, if the model reads vectors instead of tokens.
+        validation: The rows of every client that are held out from ``train`` for validation; a
+            client may have none. None if no rows are held out.
+        central: Whether all clients have the same test rows.
         names: [N] names of the clients.
         classes: Number of classes.
         mean: Mean per channel, in units of the full range 255; for uint8 images only.
-        std: Standard deviation per channel, likewise.
-        dtype: Type of what ``features`` returns.
-        sources: What the examples were read from, for the record of the run.
-        unofficial: Those of ``sources`` whose files differ from the published checksums.
+        std: Standard deviation per channel, in the same units; for uint8 images only.
+        dtype: Type of the examples that ``features`` returns.
+        sources: Descriptions of the origin of the examples, for the record of the run.
+        unofficial: Entries of ``sources`` whose files differ from the published checksums.
     """
 
     x: Tensor
@@ -202,7 +202,7 @@ class FederatedDataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example, as the model reads it."""
+        """Shape of one example as read by the model."""
         stored = tuple(self.x.shape[1:])
         if self.table is None:
             return stored
@@ -213,11 +213,11 @@ class FederatedDataset:
         rows: Tensor,
         change: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
+        """Return the examples ``rows [...]`` as read by the model, [..., *shape] in ``dtype``.
 
         Args:
             rows: Rows of the examples.
-            change: Function applied to the examples as they are stored.
+            change: Function applied to the stored examples before conversion.
         """
         x = _take(self.x, rows)
         if change is not None:
@@ -237,11 +237,11 @@ class FederatedDataset:
         return images.sub_(shift.view(channels))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels of ``rows [...]``; [..., length] if there is a label per token."""
+        """Return the labels of ``rows [...]``; [..., length] with one label per token."""
         return _take(self.y, rows)
 
     def relabelled(self, y: Tensor) -> FederatedDataset:
-        """Return the data set with other labels [T]."""
+        """Return the data set with new labels [T]."""
         return replace(self, y=y)
 
     def to(
@@ -261,7 +261,7 @@ class FederatedDataset:
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
-    """Return values [T, ...] of the rows [...], [..., ...]."""
+    """Return the values [T, ...] in the rows [...], of shape [..., ...]."""
     chosen = values.index_select(0, rows.flatten())
     return chosen.view(*rows.shape, *values.shape[1:])
 
@@ -271,11 +271,11 @@ def with_validation(
     fraction: float,
     seed: int,
 ) -> FederatedDataset:
-    """Hold out a fraction of every client's training examples; test examples stay.
+    """Hold out a fraction of every client's training examples; test examples are unchanged.
 
     A client with n training examples holds out int(fraction n) of them, drawn at random, and keeps
-    at least one. The draw of a client depends on the seed, on its number and on n alone. Where
-    training labels are noisy, so are those of the held-out examples.
+    at least one. A client's draw depends only on the seed, the client's number and n. If training
+    labels are noisy, the labels of held-out examples are noisy too.
 
     Args:
         data: The data set, on the host.
@@ -287,7 +287,7 @@ def with_validation(
     sizes = np.minimum(share_of(n, fraction), most)
 
     def shuffle(client: int, rows: np.ndarray) -> None:
-        if sizes[client]:  # a generator of its own takes longer than the rest
+        if sizes[client]:  # creating a generator takes longer than the rest
             rng = data_generator(seed, DataPurpose.VALIDATION, client)
             rng.shuffle(rows)
 

@@ -1,4 +1,4 @@
-"""Describe a federated data set: its numbers, and a picture of its labels."""
+"""Description of a federated data set: its statistics and a plot of its labels."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from fedbench.data.dataset import FederatedDataset
 def label_counts(data: FederatedDataset) -> np.ndarray:
     """Count the examples of each class per client, [N, classes].
 
-    Test examples are counted too, unless they are the same for all clients.
+    Test examples are included unless all clients share them.
     """
     labels = data.y.numpy(force=True)
     if labels.ndim > 1:
-        labels = labels[:, 0]  # the first one of a sequence
+        labels = labels[:, 0]  # the first label of each sequence
     counts = data.train.label_counts(labels, data.classes)
     if not data.central:
         counts += data.test.label_counts(labels, data.classes)
@@ -23,27 +23,27 @@ def label_counts(data: FederatedDataset) -> np.ndarray:
 
 
 def label_entropy(counts: np.ndarray) -> np.ndarray:
-    """Return the entropy of each client's labels in nats, [N]; 0 for a client without examples."""
+    """Return the label entropy of each client in nats, [N]; 0 for a client without examples."""
     entropy: np.ndarray = entr(_shares(counts)).sum(1)
     return entropy
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
-    """Return the share of each class in each row of counts [N, classes]; 0 in an empty row."""
+    """Return the class shares in each row of counts [N, classes]; all 0 in an empty row."""
     sizes = counts.sum(1, keepdims=True)
     shares: np.ndarray = counts / np.maximum(sizes, 1)
     return shares
 
 
 def owned(data: FederatedDataset) -> int:
-    """Return the number of examples that clients train on or are tested on."""
+    """Return the number of examples on which clients train or are tested."""
     tests = data.test.counts
     tested = tests[0] if data.central else tests.sum()
     return int(data.train.counts.sum() + tested)
 
 
 def facts(data: FederatedDataset) -> dict[str, str]:
-    """Return the facts about a data set, in the order to print them."""
+    """Return the facts about a data set, in printing order."""
     train = data.train.counts
     test = data.test.counts
     sizes = train + test
@@ -76,16 +76,16 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 
 def draw_labels(data: FederatedDataset, path: Path, title: str) -> None:
-    """Draw the share of each class in each client's examples; the colour-blind can read it."""
+    """Plot the share of each class in each client's examples, with colour-blind-safe colours."""
     from matplotlib import rc_context
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     shares = _shares(label_counts(data))
-    with rc_context({"text.parse_math": False}):  # a name with two dollar signs is no formula
+    with rc_context({"text.parse_math": False}):  # a name with two dollar signs is not a formula
         figure = Figure(figsize=(7, 5), layout="constrained")
         axes = figure.subplots()
-        norm = PowerNorm(0.5, 0, 1)  # makes the .016 of each of 62 even classes visible
+        norm = PowerNorm(0.5, 0, 1)  # makes the share .016 of 62 equal classes visible
         image = axes.imshow(shares.T, aspect="auto", origin="lower", norm=norm)
         figure.colorbar(image, ax=axes, label="share of the client's examples")
         axes.set(xlabel="clients", ylabel="class", title=f"{title}: labels")

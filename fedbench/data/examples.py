@@ -1,4 +1,4 @@
-"""Examples as a source returns them, with the clients that own them where the data say so."""
+"""Examples as returned by a source, with their owners if the source names them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 
-_LARGEST = 2**53  # label; up to here floats and ints agree
-_FEW = 1000  # classes that are accepted without data.classes
+_LARGEST = 2**53  # largest label; up to this value, floats represent all integers exactly
+_FEW = 1000  # maximum number of classes accepted without data.classes
 
 
 @dataclass(frozen=True)
@@ -17,21 +17,21 @@ class Examples:
     """T examples with labels.
 
     Attributes:
-        x: [T, ...] float, uint8 images [T, channels, height, width], or integers [T, length]:
-            tokens.
-        y: [T] labels in [0, classes), or [T, length]: one label per token.
+        x: [T, ...] floats, uint8 images [T, channels, height, width], or integer tokens [T,
+            length].
+        y: [T] labels in [0, classes), or [T, length] with one label per token.
         classes: Number of classes.
-        owner: [T] index of the client each example belongs to; None if a partition assigns the
+        owner: [T] index of the client that owns each example, or None if a partition assigns the
             examples.
         names: Names of the clients, if ``owner`` is given.
-        held_out: [T] True for the official test examples; None if the source has none.
-        mean: Mean per channel, in units of the full range, for uint8 images; None means 0.
-        std: Standard deviation per channel, likewise; None means 1.
-        sources: What was read, for the record of the run.
-        unofficial: Those of ``sources`` whose files differ from the published checksums.
-        tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds
-            integers.
-        vectors: Returns the embedding of every token, [tokens, dimensions] float32.
+        held_out: [T] True for the official test examples, or None if the source has none.
+        mean: Mean per channel of uint8 images, in units of the full range. If None, 0.
+        std: Standard deviation per channel of uint8 images, in the same units. If None, 1.
+        sources: Descriptions of the origin of the examples, for the record of the run.
+        unofficial: Entries of ``sources`` whose files differ from the published checksums.
+        tokens: Number of distinct tokens. If None and ``x`` contains integers, the largest token
+            plus one.
+        vectors: Function that returns the embeddings of all tokens, [tokens, dimensions] float32.
     """
 
     x: np.ndarray
@@ -49,7 +49,7 @@ class Examples:
 
     @property
     def tested(self) -> np.ndarray:
-        """[T] True for the official test examples; all False if the source has none."""
+        """Mask [T] of the official test examples; all False if the source has none."""
         if self.held_out is None:
             return np.zeros(len(self.y), dtype=bool)
         return self.held_out
@@ -58,7 +58,7 @@ class Examples:
 class Part(NamedTuple):
     """Examples of one client: x [n, ...], y [n].
 
-    ``held_out`` is whether they are test examples; None if nothing says so.
+    ``held_out`` is whether they are test examples, or None if the source does not distinguish them.
     """
 
     name: str
@@ -71,8 +71,7 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
     """Return the examples of all parts; clients are numbered by first appearance.
 
     Args:
-        parts: The parts, of which some may be empty; either all or none say whether they are test
-            examples.
+        parts: The parts; some may be empty. ``held_out`` is None in all parts or in none.
         fields: The other fields of the examples.
     """
     index: dict[str, int] = {}
@@ -95,7 +94,7 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:
-    """Return names of ``count`` clients: the word and a number, padded so that they sort."""
+    """Return names for ``count`` clients: the word and a zero-padded number, so that they sort."""
     width = len(str(count - 1))
     return tuple(f"{word}_{k:0{width}d}" for k in range(count))
 
@@ -103,12 +102,12 @@ def numbered(word: str, count: int) -> tuple[str, ...]:
 def keep(
     y: np.ndarray, classes: Sequence[int] | None, count: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the rows whose label is kept, their new labels, and the number of classes.
+    """Return the rows whose labels are kept, their new labels, and the number of classes.
 
     Args:
         y: [T] labels in [0, count).
-        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all
-            unchanged.
+        classes: Labels to keep; the first becomes 0, the next 1, and so on. If None, all labels are
+            kept unchanged.
         count: Number of classes of the data set.
 
     Raises:
@@ -134,13 +133,13 @@ def keep(
 
 
 def are_labels(y: np.ndarray) -> bool:
-    """Return whether the numbers y are non-negative integers and small enough to be labels."""
+    """Return whether the numbers y are non-negative integers small enough to be labels."""
     in_range = (y >= 0) & (y <= _LARGEST)
     return bool((in_range & (y == np.floor(y))).all())
 
 
 def are_finite(x: np.ndarray) -> bool:
-    """Return whether the numbers x stay finite in float32, in which models compute."""
+    """Return whether the numbers x are finite in float32, the type in which models compute."""
     if x.dtype.kind != "f":
         return True
     most = np.finfo(np.float32).max
@@ -151,12 +150,12 @@ def count_of(y: np.ndarray, classes: int | None, where: str) -> int:
     """Return the number of classes: ``classes``, or the largest label plus one.
 
     Args:
-        y: Labels: integers from 0, at least one of them.
-        classes: Value of data.classes; None if not set.
+        y: Labels: at least one non-negative integer.
+        classes: Value of data.classes, or None if not set.
         where: Origin of the labels, for messages.
 
     Raises:
-        RequestError: If a label is not below ``classes``, or is implausibly large.
+        RequestError: If a label is not below ``classes``, or if it is implausibly large.
     """
     count = int(y.max()) + 1
     if classes is not None:

@@ -1,4 +1,4 @@
-"""Label noise: wrong training labels at some of the clients."""
+"""Label noise: wrong training labels at some clients."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ def with_label_noise(
 ) -> tuple[FederatedDataset, np.ndarray]:
     """Return the data with noisy training labels, and the noise level of each client [N].
 
-    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of
-    classes).
+    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; generalised to the data set's number
+    of classes).
     """
     rng = data_generator(seed, DataPurpose.LABEL_NOISE)
     clients = data.num_clients

@@ -1,1 +1,1 @@
-"""Files of data sets: download, archives, verification, prepared arrays."""
+"""Files of data sets: downloads, archives, verification and cached arrays."""

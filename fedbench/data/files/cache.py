@@ -1,8 +1,8 @@
 """Cache of prepared data: memory-mapped arrays, valid while their source files are unchanged.
 
-Reading hundreds of thousands of images from text or archives takes minutes and twice their size in
-memory; cached arrays are compared with their checksums, which takes half a second per GB, and are
-read page by page.
+Reading hundreds of thousands of images from text or archives takes minutes, and memory of twice
+their size. Cached arrays are verified by checksums, at half a second per GB, and then read page by
+page.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from fedbench.core.checksums import check_files, file_checksum, read_with_checks
 from fedbench.core.files import reading
 from fedbench.data.examples import Examples
 
-_FORMAT = 7  # of the files below; a new number rebuilds them
+_FORMAT = 7  # version of the cached files; a new number rebuilds them
 
 
 def prepared(
@@ -35,17 +35,17 @@ def prepared(
 ) -> Examples:
     """Return the examples that ``make`` reads, from the cache if they were read before.
 
-    The cache is ``data_dir/prepared``. The arrays are mapped copy-on-write: they can be changed in
-    memory, never on disk. The cache of another version of fedbench is not used, one that cannot be
-    read is rebuilt. If ``data_dir`` cannot be written, the examples are returned as read, with a
-    warning on standard error.
+    The cache is ``data_dir/prepared``. The arrays are mapped copy-on-write: changes stay in memory
+    and never reach the disk. Entries of other fedbench versions are ignored, and unreadable entries
+    are rebuilt. If ``data_dir`` is not writable, the examples are returned uncached, with a warning
+    on standard error.
 
     Args:
         data_dir: Directory of all data sets.
         name: Name of the data set.
-        paths: Files and directories that the examples are read from. The cache is valid as long as
+        paths: Files and directories from which the examples are read. The cache is valid as long as
             these files, and all files in these directories, keep their names, sizes and times.
-        options: Everything else that the examples depend on.
+        options: Everything else on which the examples depend.
         make: Function that reads the examples.
     """
     with reading(name):
@@ -55,9 +55,9 @@ def prepared(
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
     with ExitStack() as stack:
-        with suppress(OSError):  # a directory that cannot be written is read all the same
+        with suppress(OSError):  # data can be read even if the directory is not writable
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # the runs of a sweep would prepare the same data side by side
+            # otherwise, the runs of a sweep would prepare the same data in parallel
             stack.enter_context(waiting_lock(folder.with_suffix(".lock"), f"preparing {name}"))
         if (folder / "facts.json").is_file():
             try:
@@ -76,11 +76,11 @@ def prepared(
 
 
 def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
-    """Yield a text for a file or directory and everything in it, which changes when they do.
+    """Yield stamps of a file or directory and its contents, which change whenever these change.
 
-    The change time of a file moves with every write, replacement, copy and chmod, and unlike the
-    modification time it cannot be set. Inode numbers would add nothing to it, and network file
-    systems may change them. 100,000 files take half a second; reading them takes minutes.
+    Every write, replacement, copy or chmod updates a file's change time (ctime), which, unlike the
+    modification time, cannot be set. Inode numbers would add nothing, and network file systems may
+    change them. 100,000 files take half a second; reading them would take minutes.
     """
     facts = entry.stat()
     yield f"{os.fspath(entry)}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"

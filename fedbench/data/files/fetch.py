@@ -1,4 +1,4 @@
-"""Published files: their places, downloads, archives and checksums."""
+"""Published files: their locations, downloads, archives and checksums."""
 
 import hashlib
 import io
@@ -20,14 +20,14 @@ from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.core.files import reading
 
-_MOST_BYTES = 2 * 10**9  # of a download; the largest published file has about 1 GB
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
-_DEFAULT = Path("~/.cache/fedbench").expanduser()  # as conf/config.yaml has it
+_MOST_BYTES = 2 * 10**9  # limit for a download; the largest published file is about 1 GB
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without data
+_DEFAULT = Path("~/.cache/fedbench").expanduser()  # the default in conf/config.yaml
 _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
 
 class MissingFiles(RequestError):
-    """An error that names files that are missing and could not be downloaded."""
+    """An error about missing files that could not be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Remote:
     """A file to download.
 
     Attributes:
-        path: Where the file belongs, below the data directory.
-        urls: Its addresses in the order to try.
-        hash: The published checksum, such as "md5:..."; None if there is none.
+        path: Location of the file, relative to the data directory.
+        urls: Addresses of the file, in the order to try.
+        hash: The published checksum, such as "md5:...", or None if there is none.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Remote:
     hash: str | None
 
     def addresses(self) -> Sequence[str]:
-        """Return all addresses in the order to try: mirrors first, for files with a checksum."""
+        """Return all addresses in the order to try; mirrors come first if there is a checksum."""
         if self.hash is None:
             return self.urls
         others = os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split()
@@ -56,18 +56,18 @@ class Remote:
 
 @dataclass(frozen=True)
 class Files:
-    """Files that a data set needs, and where they come from.
+    """The files of a data set and their origin.
 
     Attributes:
         name: Name of the data set, for messages.
-        layouts: Places of the files or directories below the data directory; the first complete
-            layout is used.
-        remotes: What is downloaded if no layout is complete; the files themselves, or archives of
-            them.
-        into: Directory below the data directory that archives are unpacked into; None if they are
-            read as they are.
+        layouts: Alternative locations of the files or directories, relative to the data directory;
+            the first complete layout is used.
+        remotes: Files to download if no layout is complete: the files themselves, or archives that
+            contain them.
+        into: Directory into which archives are unpacked, relative to the data directory; None if
+            the downloads are read directly.
         sums: Published checksums of unpacked files, by file name.
-        remedy: How to get files that cannot be downloaded, for messages.
+        remedy: Advice on obtaining files that cannot be downloaded, for messages.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Files:
         return downloads | dict(self.sums)
 
     def existing(self, data_dir: Path) -> list[Path] | None:
-        """Return the files of the first complete layout; None if there is none."""
+        """Return the files of the first complete layout, or None if there is none."""
         for layout in self.layouts:
             paths = [data_dir / name for name in layout]
             if all(path.exists() for path in paths):
@@ -92,9 +92,9 @@ class Files:
         return None
 
     def missing(self, data_dir: Path) -> str | None:
-        """Return a missing file: a download, or else a file of the first layout.
+        """Return a missing file: a download if there are any, or else a file of the first layout.
 
-        Its path is relative to the data directory; None if a layout is complete.
+        The path is relative to the data directory. The result is None if a layout is complete.
         """
         if self.existing(data_dir) is not None:
             return None
@@ -102,7 +102,7 @@ class Files:
         return next((name for name in wanted if not (data_dir / name).exists()), None)
 
     def find(self, data_dir: Path, *, download: bool) -> list[Path]:
-        """Return the files of the first complete layout, downloaded and unpacked if there is none.
+        """Return the files of the first complete layout; download and unpack them if necessary.
 
         Args:
             data_dir: Directory of all data sets.
@@ -110,7 +110,7 @@ class Files:
 
         Raises:
             RequestError: If files are missing and cannot be downloaded, or an archive is corrupt or
-                lacks them.
+                does not contain them.
         """
         paths = self.existing(data_dir)
         if paths is not None:
@@ -140,9 +140,9 @@ class Files:
         return paths
 
     def _download(self, data_dir: Path, allowed: bool) -> None:
-        """Download the remote files that do not exist.
+        """Download the missing remote files.
 
-        The message of an error lists the place and the source of each.
+        The error message lists the target path and the addresses of each file.
         """
         missing = [remote for remote in self.remotes if not (data_dir / remote.path).is_file()]
         if not missing:
@@ -152,7 +152,7 @@ class Files:
             if not offline():
                 remedy = "data.download=false; set it to true"
             raise self._failure(f"downloads are disabled by {remedy}", missing, data_dir)
-        if not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typing error
+        if not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typo
             raise RequestError(
                 f"{self.name}: data_dir={data_dir} is not a directory; correct it, or create it "
                 "for the download"
@@ -162,7 +162,7 @@ class Files:
             failures: list[str] = []
             with reading(f"{self.name}: {path}", "cannot be written"):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                # two runs of a sweep would download the same gigabyte twice
+                # otherwise, two runs of a sweep would download the same gigabyte twice
                 with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
                     if not path.is_file():
                         failures = _retrieve(remote, path)
@@ -197,11 +197,11 @@ class Files:
 
 
 def published(name: str, **fields: Any) -> Files:
-    """Return the published files of a data set by its name in ``published.yaml``.
+    """Return the published files of a data set.
 
     Args:
-        name: The name.
-        fields: Fields of the files that are not in ``published.yaml``, or replace those there.
+        name: Name of the data set in ``published.yaml``.
+        fields: Fields of the files that extend or replace those in ``published.yaml``.
     """
     facts = read_yaml(Path(__file__).with_name("published.yaml"))[name]
     remotes = [Remote(**remote) for remote in facts["remotes"]]
@@ -216,7 +216,7 @@ def offline() -> bool:
 
 @contextmanager
 def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
-    """Ask these servers first in the block; they are laid out as the data directory."""
+    """Try these servers first within the block; their layout is that of the data directory."""
     token = _mirrors.set(bases)
     try:
         yield
@@ -225,7 +225,7 @@ def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
 
 
 def checksum(path: Path, kind: str = "md5") -> str:
-    """Return the checksum of a file in hexadecimal digits: "md5", "sha1" or "sha256"."""
+    """Return the "md5", "sha1" or "sha256" checksum of a file in hexadecimal."""
     with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
@@ -234,10 +234,12 @@ def verify(
     groups: Sequence[Files],
     data_dir: Path,
 ) -> list[tuple[Path, str, bool]]:
-    """Compare files with their published checksums: those that are read, or else the downloads.
+    """Compare files with their published checksums.
+
+    The compared files are those of the first complete layout, or else the downloads.
 
     Returns:
-        Path of each file, the result in words, and whether it differs from the official file.
+        Path of each file, the result in words, and whether the file differs from the official one.
     """
     findings = []
     for files in groups:
@@ -257,7 +259,7 @@ def verify(
 
 
 def _difference(path: Path, expected: str | None) -> str | None:
-    """Return how a file differs from its checksum; None if it does not, or none was published."""
+    """Describe a checksum mismatch; return None if the checksum matches or none was published."""
     if expected is None:
         return None
     kind, _, value = expected.partition(":")
@@ -268,8 +270,8 @@ def _difference(path: Path, expected: str | None) -> str | None:
 
 
 def _retrieve(remote: Remote, path: Path) -> list[str]:
-    """Download a file from the first address that has it; return why those before failed."""
-    # only a missing file needs these, which take a tenth of a second to import
+    """Download a file from the first working address; return the failures of earlier addresses."""
+    # imported only for missing files, because the imports take a tenth of a second
     import pooch
     from requests import ConnectionError, RequestException
 
@@ -278,7 +280,7 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
         progressbar=sys.stderr.isatty(),
         timeout=_TIMEOUT,
         headers={
-            # as it is on the server: a .gz that is sent as an encoding must not be decoded
+            # keep the file as stored: a .gz sent as a content encoding must not be decoded
             "Accept-Encoding": "identity",
             "User-Agent": f"fedbench/{__version__}",
         },
@@ -300,7 +302,7 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
             )
             break
         except (RequestException, ValueError) as error:
-            # of an unreachable server the text is nested representations of objects
+            # for an unreachable server, the message consists of nested object representations
             reason = "no connection" if type(error) is ConnectionError else reason_of(error)
         failures.append(f"{url}: {reason}")
         print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
@@ -308,7 +310,7 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
 
 
 class _LimitedFile(io.FileIO):
-    """A file that refuses to grow beyond a size, so that no server can fill the disk."""
+    """A file of limited size, so that no server can fill the disk."""
 
     def write(self, content: Any) -> int:
         if self.tell() + len(content) > _MOST_BYTES:
@@ -319,18 +321,18 @@ class _LimitedFile(io.FileIO):
 def unpack(archive: Path, target: Path) -> None:
     """Unpack a zip or tar archive into the directory ``target``.
 
-    Everything is unpacked into a temporary directory in ``target`` and then moved by renames: files
-    of the same name are replaced, others stay.
+    The contents are unpacked into a temporary directory in ``target`` and then renamed into place.
+    Files of the same name are replaced; other files are kept.
 
     Raises:
-        RequestError: If the archive is corrupt or of another format, has a member that leads out of
-            the directory, or ``target`` cannot be written.
+        RequestError: If the archive is corrupt or has another format, a member leads out of the
+            directory, or ``target`` is not writable.
     """
     fault = f"cannot be unpacked into {target}"
     with reading(archive, fault, "if it is corrupt, remove it to download it again"):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as folder:
-            # with the usual permissions, unlike a temporary directory
+            # a subdirectory has the usual permissions, unlike the temporary directory
             content = Path(folder) / "content"
             if archive.suffix == ".zip":
                 _unzip(archive, content)

@@ -1,4 +1,4 @@
-"""Readers of files from users and downloads: text, NumPy archives, images, CIFAR's pickles."""
+"""Readers for user files and downloads: text, NumPy archives, images and CIFAR's pickles."""
 
 import io
 import pickle
@@ -14,18 +14,19 @@ from PIL import Image
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
 
-# Pillow knows dozens of formats, one of which (EPS) starts another program; data sets of images
-# come in these
+# formats in which image data sets are published; Pillow supports dozens of others, one of which
+# (EPS) starts another program
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
-# tuples of a pickle: the time of a hash doubles with each one around another, and CIFAR's have few
+# maximum number of tuples in a pickle: hashing time doubles with each level of nesting, and CIFAR's
+# pickles contain few tuples
 _DEEPEST = 20
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a text file in UTF-8.
+    """Return the content of a UTF-8 text file.
 
     Raises:
-        RequestError: If it cannot be read or is not in UTF-8.
+        RequestError: If the file cannot be read or is not in UTF-8.
     """
     with reading(path, "is not text in UTF-8"):
         return path.read_text(encoding="utf-8")
@@ -35,15 +36,15 @@ def read_npz(
     path: Path,
     known: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of an archive that ``numpy.savez`` or ``savez_compressed`` has written.
+    """Return the arrays in an archive written by ``numpy.savez`` or ``savez_compressed``.
 
     Args:
         path: The archive.
-        known: Names that its arrays may have.
+        known: Permitted names of arrays.
 
     Raises:
-        RequestError: If it is corrupt, has an array of another name, or one that is not of plain
-            numbers or text.
+        RequestError: If the archive is corrupt, or contains an array with another name or with
+            anything but plain numbers or text.
     """
     with (
         reading(path, "is not a .npz file of plain arrays", "write it with numpy.savez"),
@@ -58,31 +59,32 @@ def read_npz(
         arrays = {name: archive[name] for name in names}
         for array in arrays.values():
             if array.dtype.kind == "U":
-                "".join(array.ravel().tolist()).encode()  # it is text, without lone surrogates
+                "".join(array.ravel().tolist()).encode()  # reject lone surrogates
         return arrays
 
 
 def open_image(source: str | Path | io.BytesIO) -> Image.Image:
-    """Open an image and read its header only; Pillow refuses those that declare too many pixels."""
+    """Open an image and read only its header; Pillow rejects images with too many pixels."""
     return Image.open(source, formats=_FORMATS)
 
 
 def read_pickle(path: Path) -> dict[Any, Any]:
-    """Return the pickled dictionary of plain values and NumPy arrays in a file of CIFAR.
+    """Return the dictionary of plain values and NumPy arrays pickled in a CIFAR file.
 
-    No function that the file names is called, NumPy's included: its arrays can be given a type and
-    a state by which reading them crashes. Stand-ins check both.
+    Functions named in the file are never called, not even NumPy's: with a crafted type and state,
+    reading a NumPy array can crash. Stand-ins check both.
 
     Raises:
-        pickle.UnpicklingError: If it refers to anything else, or would exhaust memory or the stack.
-        Exception: Any other, if it is corrupt.
+        pickle.UnpicklingError: If the file refers to anything else, or would exhaust memory or the
+            stack.
+        Exception: Any other error, if the file is corrupt.
     """
     content = path.read_bytes()
     tuples = 0
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         tuples += "TUPLE" in opcode.name
-        # every value before this one has a number, in order; another number would reserve memory
-        # for all up to it
+        # a memo number never exceeds the number of preceding operations; a larger one would reserve
+        # memory for all numbers up to it
         if tuples > _DEEPEST or ("PUT" in opcode.name and (argument or 0) > count):
             raise pickle.UnpicklingError("it is nested too deeply or out of order")
     unpickler = _ArraysOnly(io.BytesIO(content), encoding="latin1")
@@ -101,7 +103,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 class _Call:
-    """A call that a pickle asks for, and the state of its result; neither is carried out."""
+    """A call requested by a pickle, and the state of its result; neither is executed."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -110,7 +112,7 @@ class _Call:
         self.state = state
 
 
-# for the names in pickled arrays, and for the function by which Python 3 writes bytes for Python 2
+# for the names in pickled arrays, and the function with which Python 3 pickles bytes for Python 2
 _STAND_INS = {
     "_reconstruct": _Call,
     "ndarray": None,
@@ -120,27 +122,27 @@ _STAND_INS = {
 
 
 def _array(call: _Call) -> np.ndarray:
-    """Return the array of bytes that a call of ``_reconstruct`` stands for."""
+    """Return the byte array represented by a call of ``_reconstruct``."""
     _, shape, kind, fortran, raw = call.state
     if kind.arguments[0] != "u1":
         raise pickle.UnpicklingError(
             f"it has an array of type {shown(kind.arguments[0])}, not of bytes"
         )
-    content = raw.encode("latin1") if isinstance(raw, str) else raw  # text: bytes of Python 2
+    content = raw.encode("latin1") if isinstance(raw, str) else raw  # text contains Python 2 bytes
     order: Literal["F", "C"] = "F" if fortran else "C"
     return np.frombuffer(content, np.uint8).reshape(shape, order=order)
 
 
 def refuse_too_large(place: str, need: int, remedy: str) -> None:
-    """Refuse data that do not fit into the free memory: the system would kill the process.
+    """Refuse data that do not fit into free memory, before the system kills the process.
 
     Args:
-        place: What needs the memory, for the message.
-        need: Bytes that it needs.
-        remedy: What to do instead, for the message.
+        place: Description of the data, for the message.
+        need: Number of bytes needed.
+        remedy: Advice for the user, for the message.
 
     Raises:
-        RequestError: With both sizes.
+        RequestError: If the data do not fit; the message states both sizes.
     """
     free = psutil.virtual_memory().available
     if need > free:

@@ -1,8 +1,9 @@
-"""Partitions: iid, by quantity, two rules from the code of papers' authors, and shared functions.
+"""Partitions: iid, by quantity, two rules from authors' published code, and shared functions.
 
-Every rule of this package takes the labels y [T], the number of clients and a generator, gives a
-position to at most one client unless it says otherwise, and documents what it leaves out. All
-terminate: an impossible request ends with the reason and a remedy.
+Every rule in this package takes the labels y [T], the number of clients and a random generator.
+Unless its documentation says otherwise, it assigns each position to at most one client; examples
+left out are documented. Every rule terminates: an unsatisfiable request raises an error with the
+reason and a remedy.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,13 @@ Partition = Callable[[np.ndarray, int, Generator], Owned]
 # shares [tries, K, N], examples per class [K] -> counts
 Cut = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_TRIES = 10, 10_000  # fewest and most draws for one request
-_CELLS = 2_000_000  # about the most numbers drawn for one request
+_TRIES = 10, 10_000  # minimum and maximum number of draws for one request
+_CELLS = 2_000_000  # approximate maximum of numbers drawn for one request
 _BLOCK = 200_000  # numbers drawn at once
 
 
 def iid(y: np.ndarray, clients: int, rng: Generator) -> Owned:
-    """Deal the shuffled examples out in parts whose sizes differ by at most one."""
+    """Deal out the shuffled examples in parts whose sizes differ by at most one."""
     require_examples(len(y), clients)
     return np.array_split(rng.permutation(len(y)), clients)
 
@@ -38,13 +39,13 @@ def dirichlet_min_share(
     alpha: Positive,
     min_share: NonNegative = 0.1,
 ) -> Owned:
-    """Draw Dirichlet shares of every class until no client has next to nothing.
+    """Draw Dirichlet shares of every class until every client has a minimum share.
 
-    Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum
-    to at least min_share / N of one class, and until every client has an example; client k gets
-    floor(q_k n_class) of the class's shuffled examples and the remainder is dropped (authors' code
-    of AdaFedAdam, Ju et al. 2023; there min_share is 0.1, and clients may end up empty, which takes
-    classes of a few examples).
+    For each class, q ~ Dir(α 1_N). The matrix of all classes is redrawn until every client's shares
+    sum to at least min_share / N of one class, and every client has an example. Client k gets
+    floor(q_k n_class) of the shuffled examples of a class; the remainder is dropped. This follows
+    the authors' code of AdaFedAdam (Ju et al. 2023), where min_share is 0.1. In their code a client
+    can end up without examples if classes are very small.
 
     Raises:
         RequestError: If no draw meets ``min_share``.
@@ -78,19 +79,19 @@ def two_classes_power_law(
     least: Count = 5,
     sigma: NonNegative = 2.0,
 ) -> Owned:
-    """Give every client two classes, in sizes by a power law.
+    """Give every client two classes, with power-law sizes.
 
-    Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a
-    class the share that its lognormal(0, sigma) draw has among the draws of the class; a part that
-    no longer fits is left out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5,
-    sigma 2). With fewer than K - 1 clients some classes belong to no client.
+    Client i has the classes i mod K and i+1 mod K. Of each, it gets ``least`` examples and a share
+    of the rest, proportional to its lognormal(0, sigma) draw for the class; a part that no longer
+    fits is left out (FedProx's script for MNIST, Li et al. 2020; 1000 clients, least 5, sigma 2).
+    With fewer than K - 1 clients, some classes belong to no client.
 
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
     """
     pools = class_pools(y, rng)
     owner = np.repeat(np.arange(clients), 2)
-    held = (owner + np.tile([0, 1], clients)) % len(pools)  # class of each of the owner's two parts
+    held = (owner + np.tile([0, 1], clients)) % len(pools)  # class of each of an owner's two parts
     z = sigma * rng.standard_normal(len(held))
     rows = []
     owners = []
@@ -106,7 +107,7 @@ def two_classes_power_law(
                 "lower data.clients or data.partition.least"
             )
         exponents = z[held == c]
-        draws = np.exp(exponents - exponents.max())  # only their shares count, and none overflows
+        draws = np.exp(exponents - exponents.max())  # only ratios matter; no draw overflows
         total = np.cumsum(draws)[-1]
         extra = (spare * draws / total).astype(np.int64)
         extra[np.cumsum(extra) >= spare] = 0
@@ -127,8 +128,8 @@ def lognormal_sizes(
 ) -> Owned:
     """Deal random examples in lognormal amounts.
 
-    Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0,
-    sigma) draws (the unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest
+    Every client gets ``min_size`` examples; the others are divided in proportion to lognormal(0,
+    sigma) draws (the unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no minimum
     size). All examples are used.
 
     Raises:
@@ -146,11 +147,11 @@ def power_law_sizes(
     exponent: NonNegative = 1.0,
     min_size: Count = 10,
 ) -> Owned:
-    """Deal random examples in amounts that fall as a power of the rank.
+    """Deal random examples in amounts that decrease as a power of the rank.
 
-    Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share
-    proportional to r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All
-    examples are used.
+    Every client gets ``min_size`` examples; of the others, the client with rank r = 1 .. N gets a
+    share proportional to r^-exponent. Ranks are random. Exponent 1 gives Zipf's law, and 0 gives
+    equal sizes. All examples are used.
 
     Raises:
         RequestError: If there are too few examples for ``min_size``.
@@ -184,11 +185,12 @@ def require_examples(
     Args:
         total: Number of examples.
         clients: Number of clients N.
-        each: Lowest number of examples per client.
+        each: Minimum number of examples per client.
         key: Name of the option that sets ``each``.
 
     Raises:
-        RequestError: With the largest number of clients that is possible.
+        RequestError: If there are too few examples; the message states the largest possible number
+            of clients.
     """
     if clients * each > total:
         needed = "" if each == 1 else f" with {key}={each}, which needs {clients * each} examples"
@@ -201,7 +203,7 @@ def require_examples(
 def by_label(y: np.ndarray, rng: Generator | None = None) -> np.ndarray:
     """Return the positions [T] sorted by label.
 
-    Within a label they are in random order; without ``rng``, in stored order.
+    Positions with the same label are in random order or, without ``rng``, in stored order.
     """
     rows = np.arange(len(y))
     if rng is not None:
@@ -211,23 +213,23 @@ def by_label(y: np.ndarray, rng: Generator | None = None) -> np.ndarray:
 
 
 def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> Owned:
-    """Give ``rows [T]`` to the clients ``owner [T]`` and return the rows of each."""
+    """Assign ``rows [T]`` to the clients ``owner [T]`` and return the rows of each client."""
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=clients))
     return np.split(rows[order], ends[:-1])
 
 
 def class_pools(y: np.ndarray, rng: Generator) -> list[np.ndarray]:
-    """Return the shuffled positions of each label that occurs in y [T], in order of the labels."""
+    """Return the shuffled positions of each label that occurs in y [T], in label order."""
     pools = [np.flatnonzero(y == label) for label in np.unique(y)]
     return [rng.permutation(pool) for pool in pools]
 
 
 def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
-    """Give client k the next ``counts[c, k]`` of the rows of class c, in order of the clients.
+    """Give client k the next ``counts[c, k]`` rows of class c, in client order.
 
     Args:
-        rows: [Σ counts] class by class.
+        rows: [Σ counts], class by class.
         counts: [classes, N].
     """
     classes, clients = counts.shape
@@ -237,7 +239,7 @@ def deal(rows: np.ndarray, counts: np.ndarray) -> Owned:
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
-    """Return integers [parts] that sum to ``total``; the first may be larger by one."""
+    """Return integers [parts] that sum to ``total``; the first ones may be larger by one."""
     size, larger = divmod(total, parts)
     return size + (np.arange(parts) < larger)
 
@@ -246,7 +248,7 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
     """Cut ``total`` examples at floor(cumsum(shares) total).
 
     Args:
-        shares: [..., N], not negative, of any positive sum.
+        shares: [..., N], non-negative, with any positive sum.
         total: [...] numbers of examples.
 
     Returns:
@@ -263,15 +265,15 @@ def restrict_shares(
     able: np.ndarray,
     rng: Generator,
 ) -> np.ndarray:
-    """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
+    """Set the Dirichlet shares of ineligible clients to 0 and renormalise the other shares.
 
-    The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of
-    them, chosen at random, gets everything: the limit for small alpha.
+    The result is a Dirichlet draw among the eligible clients. If all their shares underflow, one
+    eligible client, chosen at random, gets everything: the limit for small alpha.
 
     Args:
         shares: [..., N].
-        able: [..., N], which clients are eligible; at least one in each row.
-        rng: Random generator of that choice.
+        able: [..., N] mask of eligible clients, at least one in each row.
+        rng: Random generator for this choice.
     """
     shares = shares * able
     lost = ~shares.any(-1)
@@ -302,13 +304,13 @@ def deal_dirichlet(
         clients: Number of clients N.
         rng: Random generator of the draws.
         alpha: Concentration of the Dirichlet distribution.
-        min_size: Lowest number of examples per client.
+        min_size: Minimum number of examples per client.
 
     Returns:
-        The examples of every client, by the first draw that gives all of them enough.
+        The examples of every client, from the first draw that gives every client enough.
 
     Raises:
-        RequestError: If no such draw exists or was found.
+        RequestError: If no such draw exists or none was found.
     """
     require_examples(len(y), clients, min_size)
     sizes = np.unique(y, return_counts=True)[1]  # [K]
@@ -339,17 +341,17 @@ def deal_dirichlet(
 
 
 def tries_for(cells: int) -> int:
-    """Return the number of draws for a request that needs ``cells`` numbers per draw."""
+    """Return the maximum number of draws for a request that needs ``cells`` numbers per draw."""
     return int(np.clip(_CELLS // cells, *_TRIES))
 
 
 def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
-    """Give every client ``least`` examples, and share the others in proportion to the weights.
+    """Give every client ``least`` examples, and divide the others in proportion to the weights.
 
     Args:
-        weights: [N], not negative, with a sum of at least 1, or all 0: then nothing is shared.
+        weights: [N], non-negative, with a sum of at least 1; if all are 0, the others are left out.
         total: Number of examples, at least N times ``least``.
-        least: Lowest number of examples per client.
+        least: Minimum number of examples per client.
 
     Returns:
         [N] sizes that sum to ``total``.

@@ -1,7 +1,7 @@
-"""Partitions by Dirichlet draws: two rules of the same name, and one for a part of the examples.
+"""Partitions by Dirichlet draws: two common rules, and one for a sample of the data.
 
-``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
-``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance.
+``dirichlet`` draws the clients' shares of every class, so that clients also differ in size;
+``dirichlet_mixture`` draws a mixture of classes for every client, whose size is fixed in advance.
 The variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.basic.
 """
 
@@ -37,12 +37,12 @@ def dirichlet(
     balance: bool = False,
     min_size: Count = 10,
 ) -> Owned:
-    """Share every class among all clients by a Dirichlet draw.
+    """Divide every class among all clients by a Dirichlet draw.
 
-    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). All
-    classes are redrawn until every client has ``min_size`` examples. With ``balance``, before a
-    class is cut q_k is set to 0 for the clients that already hold total / N or more, and q is
-    renormalised (code of Yurochkin et al. 2019 and of FedMA, Wang et al. 2020). All examples are
+    For each class, q ~ Dir(α 1_N), and the shuffled examples are cut at floor(cumsum(q) n_class).
+    All classes are redrawn until every client has ``min_size`` examples. With ``balance``, before a
+    class is cut, q_k is set to 0 for clients that already hold at least total / N examples, and q
+    is renormalised (code of Yurochkin et al. 2019 and of FedMA, Wang et al. 2020). All examples are
     used.
 
     Raises:
@@ -61,23 +61,22 @@ def dirichlet_sample(
     alpha: Positive = 0.1,
     min_size: Count = 10,
 ) -> Owned:
-    """Draw examples at random without replacement and share them as ``dirichlet`` does.
+    """Draw examples at random without replacement and divide them like ``dirichlet``.
 
-    The others belong to no client. Meant for settings that are reduced on purpose: every seed draws
-    other examples.
+    The other examples belong to no client. The rule is meant for deliberately reduced settings:
+    every seed draws different examples.
 
     Args:
         y: Labels [T].
         clients: Number of clients N.
         rng: Random generator of the draws.
-        examples: Number of examples that are drawn; T of them give ``dirichlet`` of all, in another
+        examples: Number of examples to draw; T gives ``dirichlet`` of all examples, in another
             order.
         alpha: Concentration of the shares.
-        min_size: Lowest number of examples per client.
+        min_size: Minimum number of examples per client.
 
     Raises:
-        RequestError: If there are fewer examples than are to be drawn, or no draw meets
-            ``min_size``.
+        RequestError: If there are fewer than ``examples`` examples, or no draw meets ``min_size``.
     """
     if examples > len(y):
         raise RequestError(
@@ -93,12 +92,12 @@ def _balanced(
     sizes: np.ndarray,
     rng: Generator,
 ) -> np.ndarray:
-    """Cut one class after the other, skipping clients that are full.
+    """Cut one class after another, skipping clients that are full.
 
     Args:
         q: Shares [tries, K, N].
         sizes: [K] number of examples of each class.
-        rng: Random generator of the choice among clients whose shares are all 0.
+        rng: Random generator for the choice among clients whose shares are all 0.
 
     Returns:
         [tries, K, N] numbers of examples.
@@ -106,7 +105,7 @@ def _balanced(
     counts = np.zeros(q.shape, dtype=np.int64)
     for c, size in enumerate(sizes):
         held = counts.sum(1)  # [tries, N]
-        room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are left
+        room = held < sizes.sum() / q.shape[-1]  # never all False: examples remain
         shares = restrict_shares(q[:, c], room, rng)
         counts[:, c] = cut(shares, size)
     return counts
@@ -122,23 +121,24 @@ def dirichlet_mixture(
     size_sigma: NonNegative = 0.0,
     min_size: Count = 10,
 ) -> Owned:
-    """Draw for every client a mixture of classes, and its examples from that mixture.
+    """Draw a mixture of classes for every client, and its examples from this mixture.
 
-    The rule of Hsu et al. (2019). Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums
-    to 1, and draws n_k examples without replacement: an exhausted class is dropped from the
-    mixtures of the clients that follow, which are renormalised; a client all of whose classes are
-    exhausted draws uniformly from the remaining examples. The last clients are therefore the least
-    like their mixtures. All examples are used.
+    This is the rule of Hsu et al. (2019). Client k of size n_k has the mixture q_k ~ Dir(α p),
+    where p sums to 1, and draws n_k examples without replacement. An exhausted class is dropped
+    from the mixtures of later clients, which are renormalised. If all classes of a client are
+    exhausted, the client draws uniformly from the remaining examples. The last clients therefore
+    resemble their mixtures least. All examples are used.
 
     Args:
         y: Labels [T].
         clients: Number of clients N.
         rng: Random generator of the draws.
-        alpha: Total concentration: with K classes and equal p each class has α / K.
-        prior: The base measure p: "data", the shares of the classes in ``y``, or "uniform".
-        size_sigma: Sizes beyond ``min_size`` are proportional to lognormal(0, size_sigma) draws; 0
-            means equal sizes.
-        min_size: Lowest number of examples per client.
+        alpha: Total concentration; with K classes and uniform p, each class has concentration
+            α / K.
+        prior: The base measure p: "data" for the class shares in ``y``, or "uniform".
+        size_sigma: Spread of the sizes: sizes beyond ``min_size`` are proportional to lognormal(0,
+            size_sigma) draws; 0 gives equal sizes.
+        min_size: Minimum number of examples per client.
 
     Raises:
         RequestError: If there are too few examples for ``min_size``.

@@ -1,8 +1,8 @@
-"""Partitions that are given by indices, in files or by users' functions, and checked before use.
+"""Partitions given by indices, in files or by users' functions, and checked before use.
 
-A file is of fedbench's own form, plain lists, or the ``data.json`` of FLGo
-(``BuiltinClassPipe.save_task``). What flwr-datasets has is a dictionary from a partition's number
-to its indices, which JSON can hold as it is.
+A file has fedbench's own format, contains plain lists, or is the ``data.json`` of FLGo
+(``BuiltinClassPipe.save_task``). The partitions of flwr-datasets are dictionaries from partition
+number to indices, which can be stored in JSON unchanged.
 """
 
 import json
@@ -23,13 +23,13 @@ _FORMS = (
 
 
 class Given(NamedTuple):
-    """The examples of every client, by their positions in the source, from 0 in stored order.
+    """The examples of every client, as positions in the source, from 0 in stored order.
 
     Attributes:
         names: [N] names of the clients.
-        train: Training examples of each client; all its examples where there is no ``test``.
-        test: Test examples of each client; None leaves them to ``data.local_test``.
-        shared: Test examples of all clients alike; None if there are none.
+        train: Training examples of each client; all its examples if there is no ``test``.
+        test: Test examples of each client. If None, ``data.local_test`` determines them.
+        shared: Test examples shared by all clients, or None if there are none.
     """
 
     names: tuple[str, ...]
@@ -48,13 +48,13 @@ def checked(
 
     Args:
         given: The partition.
-        count: Number of examples of the source.
-        where: The file or function that it comes from, for messages.
-        empty: Whether clients may be without examples.
+        count: Number of examples in the source.
+        where: The file or function that provides the partition, for messages.
+        empty: Whether clients may have no examples.
 
     Raises:
-        RequestError: If a position is out of range or no integer, belongs to two clients or twice
-            to one, or a client has no example.
+        RequestError: If a position is out of range or not an integer, or is listed twice, or a
+            client has no examples.
     """
     names = given.names
     if not names or len({*names}) < len(names):
@@ -98,7 +98,7 @@ def _positions(values: Any, count: int, place: str) -> np.ndarray:
     """Return positions among ``count`` examples in ascending order, int64.
 
     Raises:
-        RequestError: If they are no such positions; the message begins with ``place``.
+        RequestError: If the values are not valid positions; the message begins with ``place``.
     """
     with reading(place):
         dtype = None if len(values) else np.int64
@@ -122,26 +122,26 @@ def indices(
     *,
     file: str,
 ) -> Given:
-    """Give every client the examples that a file lists.
+    """Give every client the examples listed in a file.
 
     Positions count the examples of the source in stored order, from 0: the official training
-    examples first, then the official test examples. So indices into a training set, as FLGo and
-    flwr-datasets have, are used as they are.
+    examples first, then the official test examples. Indices into a training set, as in FLGo and
+    flwr-datasets, can therefore be used unchanged.
 
     Args:
-        y: Labels of all examples of the source, [T, ...].
-        held_out: True for its official test examples, [T].
+        y: Labels of all examples in the source, [T, ...].
+        held_out: True for the official test examples, [T].
         file: The .json file.
 
     Raises:
-        RequestError: If the file cannot be read, or a position in it is out of range, or has two
+        RequestError: If the file cannot be read, or a position in it is out of range or has two
             owners.
     """
     path = user_path("data.partition.file", file)
     fault = "of data.partition.file cannot be read as indices per client"
     with reading(path, fault, _FORMS):
         given = _given(json.loads(path.read_bytes()), len(y))
-        "".join(given.names).encode()  # without lone surrogates
+        "".join(given.names).encode()  # reject lone surrogates
     return checked(given, len(y), str(path))
 
 
@@ -151,12 +151,12 @@ def write(
     examples: int,
     given: Given,
 ) -> None:
-    """Write a partition to a file that ``indices`` reads.
+    """Write a partition to a file that ``indices`` can read.
 
     Args:
         path: The file.
-        data: Name of the data set, for readers of the file.
-        examples: Number of examples of the source, which is compared when the file is read.
+        data: Name of the data set, for human readers.
+        examples: Number of examples in the source, which is checked when the file is read.
         given: The partition.
     """
     clients: dict[str, Any] = {}
@@ -173,7 +173,7 @@ def write(
 
 
 def _given(content: Any, count: int) -> Given:
-    """Return the partition of ``count`` examples that lists and dictionaries stand for."""
+    """Return the partition of ``count`` examples described by lists and dictionaries."""
     if isinstance(content, list):
         names = numbered("client", len(content))
         content = dict(zip(names, content, strict=True))

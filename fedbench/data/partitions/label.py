@@ -1,7 +1,7 @@
-"""Partitions by label, other than the Dirichlet ones.
+"""Partitions by label, except the Dirichlet ones.
 
-No rule uses an example twice, but for ``consecutive_classes`` with ``as_published``; only that one
-leaves some out.
+Only ``consecutive_classes`` leaves out examples and, with ``as_published``, uses examples more than
+once.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from fedbench.data.partitions.basic import (
     to_owners,
 )
 
-_PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
+_PUBLISHED = 4000  # examples per class in FedProx's script for skewed FEMNIST
 
 
 def shards(
@@ -33,11 +33,11 @@ def shards(
     *,
     shards_per_client: Count = 2,
 ) -> Owned:
-    """Sort by label, cut into shards and deal each client a few of them.
+    """Sort the examples by label, cut them into shards, and deal each client a few shards.
 
-    The N ``shards_per_client`` shards are contiguous in the order by label (within a label as
-    stored), their sizes differ by at most one, and they are dealt without replacement (McMahan et
-    al. 2017).
+    The N * ``shards_per_client`` shards are contiguous after sorting by label (in stored order
+    within a label), their sizes differ by at most one, and they are dealt without replacement
+    (McMahan et al. 2017).
 
     Raises:
         RequestError: If there are fewer examples than shards.
@@ -45,7 +45,7 @@ def shards(
     require_examples(len(y), clients, shards_per_client, "data.partition.shards_per_client")
     sizes = evenly(len(y), clients * shards_per_client)
     owners = np.repeat(np.arange(clients), shards_per_client)
-    owner = rng.permutation(owners)  # of each shard
+    owner = rng.permutation(owners)  # owner of each shard
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
 
 
@@ -62,8 +62,8 @@ def k_classes(
     client, a class with several holders.
 
     Raises:
-        RequestError: If there are too few classes, too few clients to hold all classes, or a class
-            has fewer examples than holders.
+        RequestError: If there are too few classes, if there are too few clients to hold all
+            classes, or if a class has fewer examples than holders.
     """
     labels, sizes = np.unique(y, return_counts=True)
     classes = len(labels)
@@ -79,7 +79,7 @@ def k_classes(
     held = np.zeros((classes, clients), dtype=bool)
     held[order[:, :classes_per_client].T, np.arange(clients)] = True
     for missing in np.flatnonzero(~held.any(1)):
-        spare = held & (held.sum(1) > 1)[:, None]  # classes that another client holds too
+        spare = held & (held.sum(1) > 1)[:, None]  # classes that another client also holds
         client = rng.choice(np.flatnonzero(spare.any(0)))
         replaced = rng.choice(np.flatnonzero(spare[:, client]))
         held[replaced, client] = False
@@ -99,25 +99,27 @@ def consecutive_classes(
     least: Count = 2,
     as_published: bool = False,
 ) -> Owned:
-    """Give client i the classes i, i + 1, ... modulo K, the same amount of each.
+    """Give client i the classes i, i + 1, ... modulo K, the same number of examples from each.
 
-    Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size //
-    classes_per_client examples, but at least ``least``. Clients are served in turn; a class that no
-    longer has enough is skipped. The remaining examples are left out (script for skewed FEMNIST of
-    FedProx, Li et al. 2020: 3 of the letters a to j, mu 4, sigma 1, more 5, least 2).
+    The client's size is a lognormal(mu, sigma) draw plus ``more``. From each of its classes, it
+    gets size // classes_per_client examples, but at least ``least``. Clients are served in turn; a
+    class with too few examples left is skipped. The remaining examples are left out (FedProx's
+    script for skewed FEMNIST, Li et al. 2020: 3 of the letters a to j, mu 4, sigma 1, more 5, least
+    2).
 
-    With ``as_published``, examples are handed out as in that script: of every class at most 4000
-    random examples take part, and before a client gets its share the script goes back to the first
-    of them if enough are *left*, where it should do so if too few are. Almost every client of a
-    class thus gets the same first examples: with the 200 clients of the script a tenth of the
-    examples are distinct. Some of a client's test examples are training examples of others.
+    With ``as_published``, examples are assigned as in this script. At most 4000 random examples per
+    class are used. Before a client gets its share, the script returns to the first example of the
+    class if enough examples are *left*; it should do so if too few are left. Almost all clients
+    with a class therefore get the same first examples: with the script's 200 clients, a tenth of
+    the examples are distinct. Some of a client's test examples are training examples of other
+    clients.
 
-    Deviation: a share that reaches beyond the 4000 is cut short here as there, but labels the
-    script wrongly from then on. That takes two clients in a row of 6000 examples each of their
-    classes, on average.
+    Deviation: a share that extends beyond the 4000 examples is cut short both here and in the
+    script, but the script mislabels all later examples. This happens only if two consecutive
+    clients have 6000 examples each on average.
 
     Raises:
-        RequestError: If there are too few classes, or all classes of a client are exhausted.
+        RequestError: If there are too few classes, or if all classes of a client are exhausted.
     """
     count = len(np.unique(y))
     if classes_per_client > count:
@@ -128,7 +130,7 @@ def consecutive_classes(
     pools = class_pools(y, rng)
     if as_published:
         pools = [pool[:_PUBLISHED] for pool in pools]
-    longest = np.log(len(y))  # a larger draw asks for more than exists anyway
+    longest = np.log(len(y))  # a larger draw would exceed the number of examples
     exponents = mu + sigma * rng.standard_normal(clients)
     sizes = np.exp(np.minimum(exponents, longest)) + more
     wanted = np.maximum(sizes / classes_per_client, least).astype(np.int64)
@@ -164,14 +166,14 @@ def similarity(
 ) -> Owned:
     """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
-    Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et
-    al. 2020, where it is called s %).
+    Sizes differ by at most one. A similarity of 1 is iid; with 0, each client gets one block
+    (SCAFFOLD, Karimireddy et al. 2020, where similarity is called s %).
 
     Args:
         y: Labels [T].
         clients: Number of clients N.
         rng: Random generator of the draws.
-        similarity: Fraction of the examples dealt at random, in [0, 1].
+        similarity: Fraction of the examples to deal at random, in [0, 1].
 
     Raises:
         RequestError: If there are more clients than examples.
@@ -188,7 +190,7 @@ def similarity(
 def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Give every client the same amount of every class; amounts and sizes differ by at most one.
 
-    The disjoint sets with data of all classes of FAFED (Wu et al. 2023).
+    These are the disjoint sets with data of all classes in FAFED (Wu et al. 2023).
 
     Raises:
         RequestError: If there are more clients than examples.
@@ -199,7 +201,7 @@ def stratified(y: np.ndarray, clients: int, rng: Generator) -> Owned:
 def contiguous(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Cut the examples in stored order into parts whose sizes differ by at most one.
 
-    No seed changes them.
+    The parts do not depend on the seed.
 
     Raises:
         RequestError: If there are more clients than examples.
@@ -215,20 +217,20 @@ def half_classes(
     *,
     classes: Sequence[int] | None = None,
 ) -> Owned:
-    """Share some classes among the first half of the clients, and the others among the second half.
+    """Divide some classes among the first half of the clients, the others among the second half.
 
-    Within a half every client has the same amount, to within one, of every class (FAFED, Wu et al.
-    2023). With an odd number of clients the second half has one more.
+    Within a half, clients' amounts of each class differ by at most one (FAFED, Wu et al. 2023).
+    With an odd number of clients, the second half has one more client.
 
     Args:
         y: Labels [T].
         clients: Number of clients N, at least 2.
         rng: Random generator of the draws.
-        classes: Labels of the first half; None means the lower half of the labels.
+        classes: Labels of the first half. If None, the lower half of the labels.
 
     Raises:
-        RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer
-            examples than clients.
+        RequestError: If ``classes`` is not a proper, non-empty subset of the labels, or a half has
+            fewer examples than clients.
     """
     labels = np.unique(y).tolist()
     if clients < 2:
@@ -249,11 +251,11 @@ def half_classes(
 
 
 def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
-    """Give client k the class k mod K, in order of the labels.
+    """Give client k the class k mod K, in label order.
 
-    Several clients of a class share it evenly. With as many clients as classes a client is a class
-    (agnostic federated learning, Mohri et al. 2019; AdaFed, Hamidi & Yang 2024), and the seed does
-    not change the owners.
+    Clients with the same class share it evenly. With as many clients as classes, each client is one
+    class (agnostic federated learning, Mohri et al. 2019; AdaFed, Hamidi & Yang 2024), and the
+    owners do not depend on the seed.
 
     Raises:
         RequestError: If there are fewer clients than classes, or a class has fewer examples than
@@ -279,12 +281,12 @@ def bernoulli_dirichlet(
     alpha: Positive = 10.0,
     min_size: Count = 1,
 ) -> Owned:
-    """Give every client each class with probability p, and its holders Dirichlet shares of it.
+    """Give every client each class with probability p, and holders Dirichlet shares of a class.
 
-    A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and
-    each of its examples goes to a holder by q (FedCorr, Xu et al. 2022). A class without a holder
-    goes to one client at random, where the authors' code stops; everything is redrawn until every
-    client has ``min_size`` examples, where the authors' code allows empty clients.
+    A client without a class redraws its classes. Then q ~ Dir(α 1) over the holders of a class, and
+    each example of the class goes to a holder drawn from q (FedCorr, Xu et al. 2022). A class
+    without a holder goes to a random client, whereas the authors' code stops. Everything is redrawn
+    until every client has ``min_size`` examples, whereas the authors' code allows empty clients.
 
     Raises:
         RequestError: If no draw meets ``min_size``.
@@ -300,9 +302,9 @@ def bernoulli_dirichlet(
 def _bernoulli(shape: tuple[int, ...], p: float, rng: Generator) -> np.ndarray:
     """Draw the holders of the classes, [tries, K, N].
 
-    A client holds a class with probability p, given that it holds one. The first class of a client
-    has the geometric distribution truncated at K, so that no redraw is needed however small p is. A
-    class without a holder goes to a random client.
+    A client holds each class with probability p, conditional on holding at least one. A client's
+    first class has the geometric distribution truncated at K, so that no redraw is needed, however
+    small p is. A class without a holder goes to a random client.
     """
     tries, classes, clients = shape
     ids = np.arange(classes)
@@ -322,10 +324,10 @@ def _even_counts(
     labels: np.ndarray,
     sizes: np.ndarray,
 ) -> np.ndarray:
-    """Share each class evenly among its holders.
+    """Divide each class evenly among its holders.
 
     Args:
-        held: [K, N], whether a client holds a class.
+        held: [K, N], True if the client holds the class.
         labels: [K].
         sizes: [K] number of examples of each class.
 

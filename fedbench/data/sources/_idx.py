@@ -1,4 +1,4 @@
-"""The idx format of MNIST and its relatives, and how their images are standardised."""
+"""The idx format of MNIST and its relatives, and standardisation of their images."""
 
 import gzip
 import struct
@@ -12,8 +12,8 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 
 Standardise: TypeAlias = Literal["channel", "pixel", "none"]
-_BYTES = bytes([0, 0, 0x08])  # begin files of unsigned bytes, the only type of images and labels
-_OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
+_BYTES = bytes([0, 0, 0x08])  # header for unsigned bytes, the only type used for images and labels
+_OFFSET = 0.001  # added to the deviation, which is 0 if a pixel is black in all images
 
 
 def read_images(
@@ -23,11 +23,11 @@ def read_images(
     """Read the idx files of training images and labels, then of test images and labels.
 
     Returns:
-        All images uint8 [T, 1, height, width], their labels int64 [T], and the number of training
+        All images, uint8 [T, 1, height, width]; their labels, int64 [T]; and the number of training
         images.
 
     Raises:
-        RequestError: If a file is not of its form, or images and labels do not match.
+        RequestError: If a file is not a valid idx file, or images and labels do not match.
     """
     images = [read(path) for path in paths[::2]]
     labels = [read(path) for path in paths[1::2]]
@@ -43,7 +43,7 @@ def read_images(
 
 
 def read(path: Path) -> np.ndarray:
-    """Return the array in an idx file, uint8; decompressed if its name ends in .gz.
+    """Return the uint8 array in an idx file, which is decompressed if its name ends in .gz.
 
     Raises:
         RequestError: If the file is not a complete idx file of unsigned bytes.
@@ -67,15 +67,15 @@ def standardised(
     mean: float,
     std: float,
 ) -> dict[str, Any]:
-    """Return the fields ``x``, ``mean`` and ``std`` of images of one channel.
+    """Return the fields ``x``, ``mean`` and ``std`` of single-channel images.
 
     Args:
-        how: "channel" uses one mean and standard deviation for all pixels, "pixel" those of every
-            pixel; "none" leaves values from 0 to 1.
+        how: "channel" uses one mean and standard deviation for all pixels, "pixel" uses one pair
+            per pixel, and "none" only scales values to [0, 1].
         images: [T, 1, height, width] uint8.
-        over: The images [S, 1, height, width] whose mean and deviation per pixel are used.
+        over: Images [S, 1, height, width] from which the pairs per pixel are computed.
         mean: Mean of the training images, in units of the full range.
-        std: Their standard deviation, likewise.
+        std: Standard deviation of the training images, in the same units.
     """
     if how == "pixel":
         return {"x": _per_pixel(images, over)}
@@ -87,7 +87,7 @@ def standardised(
 def _per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
     """Return (x - mean) / (std + 0.001) in float32, with one mean and deviation per pixel.
 
-    Pixels are from 0 to 255; the deviation is that of the population.
+    Pixel values range from 0 to 255; the deviation is the population standard deviation.
     """
     mean = over.mean(0)
     squares = np.einsum("t...,t...->...", over, over, dtype=np.int64)

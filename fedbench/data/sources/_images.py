@@ -1,4 +1,4 @@
-"""Decode images in several threads."""
+"""Decoding of images in several threads."""
 
 import os
 from collections import deque
@@ -23,16 +23,16 @@ def labelled_files(
     folders: Sequence[Path],
     *endings: str,
 ) -> tuple[list[Path], np.ndarray]:
-    """Return the images of several directories, and the position of the directory of each.
+    """Return the images in several directories, and the index of each image's directory.
 
-    The images of a directory are in alphabetical order.
+    The images in a directory are in alphabetical order.
 
     Args:
-        folders: The directories, whose own directories are searched too.
-        endings: Endings of names, in lower case; files may have them in either case.
+        folders: The directories, which are searched recursively.
+        endings: File extensions in lower case; the match ignores case.
 
     Raises:
-        RequestError: If a directory has no image.
+        RequestError: If a directory contains no image.
     """
     files: list[Path] = []
     counts = []
@@ -58,16 +58,16 @@ def decode(
     """Decode images to uint8 [T, channels, height, width].
 
     Args:
-        names: The files, or names of the images.
-        channels: 1 grey, 3 RGB; None is grey if the first image is, else RGB.
-        size: Width and height of every image; None is those of the first.
-        opened: Function from a name to the image, called by several threads at once.
-        change: Function applied to an image before its size is checked.
-        remedy: Advice for an image of another size, or for too many images.
+        names: Files or names of the images.
+        channels: 1 for greyscale, 3 for RGB. If None, the mode of the first image decides.
+        size: Width and height of every image. If None, the size of the first image.
+        opened: Function that opens an image by name; several threads call it concurrently.
+        change: Function applied to each image before its size is checked.
+        remedy: Advice for the user if an image has another size or there are too many images.
 
     Raises:
-        RequestError: If an image cannot be read or has another size (the message names it), or the
-            images do not fit into memory.
+        RequestError: If an image cannot be read or has another size (the message names the image),
+            or the images do not fit into memory.
     """
     if channels is None or size is None:
         with reading(names[0], _FAULT), opened(names[0]) as first:

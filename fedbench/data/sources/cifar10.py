@@ -18,12 +18,12 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
-        data_dir: Directory of all data sets; contains cifar-10-batches-py/ or its archive.
+        data_dir: Directory of all data sets, with cifar-10-batches-py/ or its archive.
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing and cannot be downloaded, or are not of the official
-            form.
+        RequestError: If files are missing and cannot be downloaded, or do not have the official
+            format.
     """
     paths = FILES[0].find(data_dir, download=download)
     return replace(
@@ -41,16 +41,16 @@ def read_batches(
 ) -> Examples:
     """Read the pickled files of CIFAR-10 or CIFAR-100.
 
-    Those whose name begins with "test" are held out.
+    Files whose names begin with "test" are held out.
 
     Args:
-        files: The files that were published.
-        paths: The files that are read.
+        files: The published files.
+        paths: The files to read.
         key: Key of the labels in the files.
         classes: Number of classes.
 
     Raises:
-        RequestError: If a file is not of the official form.
+        RequestError: If a file does not have the official format.
     """
     inputs = []
     labels = []
@@ -59,7 +59,7 @@ def read_batches(
     for path in paths:
         with reading(path, f"is not a file of {files.name}", remedy):
             content = read_pickle(path)
-            # a list within a list is refused, which may be endless
+            # fromiter rejects nested lists, which may be infinitely recursive
             y = np.fromiter(content[key], dtype=np.int64)
             if y.size and not 0 <= y.min() <= y.max() < classes:
                 raise ValueError(

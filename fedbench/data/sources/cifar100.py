@@ -18,12 +18,12 @@ def load(
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
-        data_dir: Directory of all data sets; contains cifar-100-python/ or its archive.
-        labels: "fine" for 100 classes, or "coarse" for their 20 groups of five.
+        data_dir: Directory of all data sets, with cifar-100-python/ or its archive.
+        labels: "fine" for 100 classes, or "coarse" for 20 groups of five classes.
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing or not of the official form.
+        RequestError: If files are missing or do not have the official format.
     """
     paths = FILES[0].find(data_dir, download=download)
     return replace(

@@ -16,14 +16,14 @@ FILES = (published("cinic10"),)
 def load(
     data_dir: Path, *, valid: Literal["train", "out"] = "train", download: bool = True
 ) -> Examples:
-    """Read three times 90000 images of 3 x 32 x 32; the official test images are held out.
+    """Read three sets of 90000 images of 3 x 32 x 32; the official test images are held out.
 
-    The labels are those of CIFAR-10: the class directories in alphabetical order.
+    The labels are the same as in CIFAR-10: the class directories in alphabetical order.
 
     Args:
-        data_dir: Directory of all data sets; contains cinic-10/ with train/, valid/ and test/, each
-            with a directory per class.
-        valid: "train" adds the validation images to the training images, "out" leaves them out.
+        data_dir: Directory of all data sets, with cinic-10/, which contains train/, valid/ and
+            test/, each with one directory per class.
+        valid: "train" adds the validation images to the training images; "out" leaves them out.
         download: Whether downloads are allowed.
 
     Raises:
@@ -44,7 +44,7 @@ def _read(folders: list[Path], valid: str) -> Examples:
         y=labels[index],
         classes=len(classes),
         held_out=tested[index],
-        # of the training images, from the authors' README
+        # statistics of the training images, from the authors' README
         mean=(0.47889522, 0.47227842, 0.43047404),
         std=(0.24205776, 0.23828046, 0.25874835),
         sources=(f"CINIC-10: {len(files)} images; without published checksums",),

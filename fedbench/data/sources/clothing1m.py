@@ -1,6 +1,6 @@
 """Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files.
 
-Its authors provide it on request only.
+The authors provide it only on request.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _LABELS = [str(label) for label in range(_CLASSES)]
 
 
 def _files(train: str) -> Files:
-    """Return the tables of training images and their labels, then those for testing."""
+    """Return the tables of training images and labels, then of test images and labels."""
     tables = [
         f"{train}_train_key_list.txt",
         f"{train}_label_kv.txt",
@@ -41,7 +41,7 @@ def _files(train: str) -> Files:
     )
 
 
-FILES = (_files("noisy"),)  # of the default
+FILES = (_files("noisy"),)  # for the default option
 
 
 def load(
@@ -55,19 +55,19 @@ def load(
     """Read photographs of clothes in 14 classes; the test images with clean labels are held out.
 
     Every image is scaled to a square, whatever its shape. FedCorr (Xu et al. 2022) uses 224 pixels,
-    at which a million images take 150 GB, randomly cropped from 256 for training, and a network
-    pretrained on ImageNet. As there, images are normalised by the mean and standard deviation of
-    ImageNet.
+    randomly cropped from 256 for training, and a network pretrained on ImageNet; at 224 pixels, a
+    million images take 150 GB. As in FedCorr, images are normalised with the mean and standard
+    deviation of ImageNet.
 
     Args:
-        data_dir: Directory of all data sets; contains clothing1m/ (or clothing1M/) with images/,
-            {noisy,clean}_label_kv.txt, noisy_train_key_list.txt, clean_train_key_list.txt and
-            clean_test_key_list.txt; the key lists name images as images/...
+        data_dir: Directory of all data sets, with clothing1m/ (or clothing1M/), which contains
+            images/, {noisy,clean}_label_kv.txt, noisy_train_key_list.txt, clean_train_key_list.txt
+            and clean_test_key_list.txt; the key lists name images as images/...
         seed: Random seed of the choice of ``images``.
-        train: "noisy" reads the million images with labels from the surrounding text, "clean" the
-            47570 with verified labels.
-        size: Side in pixels that every image is scaled to.
-        images: Number of training images, chosen at random; None takes all.
+        train: "noisy" reads the million images with labels from the surrounding text; "clean" reads
+            the 47570 images with verified labels.
+        size: Side in pixels to which every image is scaled.
+        images: Number of training images, chosen at random. If None, all.
 
     Raises:
         RequestError: If files are missing, have no label or cannot be read, or the images do not
@@ -98,7 +98,7 @@ def load(
             y=np.append(y, test_y),
             classes=_CLASSES,
             held_out=np.arange(len(files)) >= len(keys),
-            mean=(0.485, 0.456, 0.406),  # of ImageNet
+            mean=(0.485, 0.456, 0.406),  # statistics of ImageNet
             std=(0.229, 0.224, 0.225),
             sources=(
                 f"Clothing1M: local files, {len(keys)} {train} training images, {size} pixels",
@@ -109,7 +109,7 @@ def load(
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
-    """Return the images in a key list, and their labels from a table of lines ``image label``."""
+    """Return the images in a key list, and their labels from a table with lines ``image label``."""
     lines = read_text(labels).splitlines()
     entries = [line.strip().rpartition(" ") for line in lines]
     table = {name: label for name, _, label in entries}

@@ -16,7 +16,7 @@ _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
 
 
 def _files(split: str) -> Files:
-    """Return the files of one of EMNIST's sets."""
+    """Return the files of an EMNIST set."""
     files = published("emnist")
     layouts = []
     for layout in files.layouts:
@@ -36,16 +36,16 @@ def load(
 ) -> Examples:
     """Read one of EMNIST's sets; its test images are held out.
 
-    The files store every image with rows and columns exchanged; here they are upright. Mean and
-    standard deviation are those of the training images that are kept.
+    The files store images with rows and columns exchanged; the returned images are upright. Mean
+    and standard deviation are computed from the training images that are kept.
 
     Args:
-        data_dir: Directory of all data sets; contains EMNIST/gzip.zip, or EMNIST/raw/ with the idx
-            files, gzipped or not.
-        split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced"
-            47 classes (112800 + 18800), "letters" 26 classes, capital and small together (124800 +
-            20800).
-        classes: Labels to keep, renumbered in this order; None keeps all.
+        data_dir: Directory of all data sets, with EMNIST/gzip.zip, or with EMNIST/raw/, which
+            contains the idx files, gzipped or not.
+        split: "byclass" for 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323 images),
+            "balanced" for 47 classes (112800 + 18800), or "letters" for 26 classes, each with
+            capital and small letters (124800 + 20800).
+        classes: Labels to keep, renumbered in this order. If None, all are kept.
         download: Whether downloads are allowed.
 
     Raises:
@@ -65,7 +65,7 @@ def _read(
     classes: Sequence[int] | None,
 ) -> Examples:
     x, labels, trained = read_images(paths, "EMNIST")
-    first = 1 if split == "letters" else 0  # the labels of the letters begin at 1
+    first = 1 if split == "letters" else 0  # labels of letters begin at 1
     rows, y, count = keep(labels - first, classes, _CLASSES[split])
     held_out = rows >= trained
     upright = np.ascontiguousarray(x[rows].swapaxes(2, 3))
@@ -82,7 +82,7 @@ def _read(
 
 
 def _statistics(images: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of all pixels, in units of the full range."""
+    """Return the mean and standard deviation of all pixels, in units of the full range."""
     counts = np.zeros(256)
     for image in images:  # bincount uses eight bytes per pixel
         counts += np.bincount(image.ravel(), minlength=256)

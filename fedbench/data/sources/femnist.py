@@ -1,6 +1,6 @@
 """FEMNIST (Caldas et al., 2018): handwritten characters by writer.
 
-They are read from LEAF's JSON files or from NIST's archives.
+The images are read from LEAF's JSON files or from NIST's archives.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ _NIST = published("femnist")
 # LEAF's JSON files are a random sample without published checksums
 FILES = (replace(_NIST, layouts=[["femnist/data/train"], *_NIST.layouts]),)
 
-# LEAF reads these, not the copies in train_*/; a directory is named by the code of its digit or
-# letter
+# LEAF reads these files, not the copies in train_*/; a directory's name is the hexadecimal code of
+# its character
 _CLASS = re.compile(r"by_class/(3[0-9]|[46][1-9a-f]|[57][0-9a])/hsf_\d/[^/]+\.png")
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 
@@ -46,22 +46,23 @@ def load(
 ) -> Examples:
     """Read images of 28 x 28; every writer is a client.
 
-    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0,
-    1], as for LEAF's models, without subtracting a mean. LEAF's files contain one image of almost
-    every writer twice (see ``_nist``), possibly once for training and once for testing; they
+    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; models read images scaled to
+    [0, 1], as in LEAF, without subtraction of a mean. LEAF's files contain one image of almost
+    every writer twice (see ``_nist``), possibly once for training and once for testing; these files
     are read unchanged.
 
     Args:
-        data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's
-            preprocess.sh writes them (with -t sample), or femnist/{by_class,by_write}.zip of NIST
+        data_dir: Directory of all data sets, with femnist/data/{train,test}/*.json as written by
+            LEAF's preprocess.sh (with -t sample), or femnist/{by_class,by_write}.zip of NIST
             Special Database 19.
-        form: "leaf" reads the JSON files, "nist" the archives, "auto" the JSON files if they exist.
-        pool: Whether LEAF's training and test images of a writer are joined, to be split again by
-            ``data.split``. NIST's images are not split.
+        form: "leaf" reads the JSON files, "nist" reads the archives, and "auto" reads the JSON
+            files if they exist, or else the archives.
+        pool: Whether to join LEAF's training and test images of each writer, to be split again by
+            ``data.split``. NIST's images have no official split.
         download: Whether downloads are allowed.
 
     Raises:
-        RequestError: If files are missing or not of the expected form.
+        RequestError: If files are missing or do not have the expected format.
     """
     folder = data_dir / "femnist/data"
     trained = sorted(folder.glob("train/*.json"))
@@ -81,7 +82,7 @@ def load(
 
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
-    """Read LEAF's files without the writers who have no training images."""
+    """Read LEAF's files, without writers who have no training images."""
     parts = [_part(user, False) for user in users_of(trained)]
     names = {part.name for part in parts}
     tests = [_part(user, True) for user in users_of(tested)]
@@ -104,7 +105,7 @@ def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
 
 
 def _part(user: User, held_out: bool) -> Part:
-    """Return the images uint8 [n, 1, 28, 28] and the labels of a writer."""
+    """Return a writer's images, uint8 [n, 1, 28, 28], and labels."""
     part = part_of(user, held_out)
     sizes_fit = part.x.size == len(part.y) * _SIDE**2
     if not sizes_fit or part.y.max(initial=0) >= len(_CHARACTERS):
@@ -123,17 +124,17 @@ def _part(user: User, held_out: bool) -> Part:
 
 
 def _nist(by_class: Path, by_write: Path) -> Examples:
-    """Read every writer's images, 28 x 28 on white paper (255), with the labels of ``by_class``.
+    """Read every writer's images, 28 x 28 on white paper (255), with the labels from ``by_class``.
 
-    The files of by_write do not name the character that they show; those of by_class do, and are
-    the same files: an image gets the class of the file with the same md5, the first in alphabetical
-    order if there are several. Images of 128 x 128 are converted to grey and scaled down with
-    Lanczos' filter, without halving them first, as Pillow before version 7 does in LEAF's
-    ``thumbnail`` with ``ANTIALIAS``. Images without a class are left out and counted in
-    ``sources``.
+    The file names in by_write do not contain the character shown. The same files are in by_class,
+    whose directories name the character: an image gets the class of the file with the same md5, the
+    first in alphabetical order if there are several. The 128 x 128 images are converted to
+    greyscale and scaled down with the Lanczos filter, without first halving them, as in LEAF's
+    ``thumbnail`` with ``ANTIALIAS`` in Pillow before version 7. Images without a class are left out
+    and counted in ``sources``.
 
-    Deviation: LEAF's script takes the first image of every writer but the first twice, hence 817851
-    images instead of the 814255 in the archives. Here it is taken once.
+    Deviation: for every writer except the first, LEAF's script reads the first image twice. It thus
+    has 817851 images instead of the 814255 in the archives. fedbench reads each image once.
 
     Args:
         by_class: The archive by_class.zip.
@@ -176,7 +177,7 @@ def _nist(by_class: Path, by_write: Path) -> Examples:
 def _labelled(
     classes: zipfile.ZipFile, writers: zipfile.ZipFile
 ) -> tuple[list[tuple[str, str, int]], int]:
-    """Return writer, file and label of the images, sorted, and the number without a class."""
+    """Return (writer, file, label) of the labelled images, sorted, and the number of the others."""
     labels: dict[bytes, int] = {}
     for match in map(_CLASS.fullmatch, sorted(classes.namelist())):
         if match:

@@ -22,14 +22,14 @@ def load(
     """Read 60000 + 10000 images of 28 x 28; the official test images are held out.
 
     Args:
-        data_dir: Directory of all data sets; contains FashionMNIST/raw/ with the idx files, gzipped
-            or not.
-        classes: Labels to keep, renumbered in this order; None keeps all ten. q-FFL and AFL keep
-            T-shirt, pullover and shirt: [0, 2, 6].
-        standardise: "channel" uses one mean and standard deviation for all pixels, those of the
-            training images; "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of
-            0 to 255, over all 60000 training images whatever ``classes`` is (script for
-            Fashion-MNIST of q-FFL, Li et al. 2020); "none" leaves values from 0 to 1.
+        data_dir: Directory of all data sets, with FashionMNIST/raw/, which contains the idx files,
+            gzipped or not.
+        classes: Labels to keep, renumbered in this order. If None, all ten are kept. q-FFL and AFL
+            keep T-shirt, pullover and shirt: [0, 2, 6].
+        standardise: "channel" uses the mean and standard deviation of the training images for all
+            pixels. "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255,
+            computed from all 60000 training images regardless of ``classes`` (q-FFL's script for
+            Fashion-MNIST, Li et al. 2020). "none" only scales values to [0, 1].
         download: Whether downloads are allowed.
 
     Raises:
@@ -40,7 +40,7 @@ def load(
     x, labels, trained = read_images(paths, FILES[0].name)
     rows, y, count = keep(labels, classes, 10)
     return Examples(
-        **standardised(standardise, x[rows], x[:trained], 0.2860, 0.3530),  # of the training images
+        **standardised(standardise, x[rows], x[:trained], 0.2860, 0.3530),  # of training images
         y=y,
         classes=count,
         held_out=rows >= trained,

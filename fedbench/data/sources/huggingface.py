@@ -1,4 +1,4 @@
-"""A data set that ``save_to_disk`` of the library ``datasets`` has written."""
+"""A data set written by ``save_to_disk`` of the library ``datasets``."""
 
 import importlib
 from collections.abc import Sequence
@@ -31,26 +31,26 @@ def load(
 ) -> Examples:
     """Read one column as inputs and one as labels.
 
-    Images are read as grey if the first one is, else as RGB. Numbers, of the same shape for all
-    examples, are read as float32. Labels are integers from 0, or words, which are numbered in
-    alphabetical order.
+    Images are read as greyscale if the first image is greyscale, and as RGB otherwise. Numbers must
+    have the same shape for all examples and are read as float32. Labels are non-negative integers,
+    or words, which are numbered in alphabetical order.
 
     Args:
-        root: Directory that ``save_to_disk`` wrote: one data set, or several splits.
+        root: Directory written by ``save_to_disk``, with one data set or several splits.
         x: Column of the inputs.
         y: Column of the labels.
-        owner: Column with the client of every example; None if a partition assigns the examples.
+        owner: Column with the client of every example, or None if a partition assigns the examples.
         train: Split of the training examples, if there are splits.
-        test: Split of the held-out test examples; None, or a split that does not exist, holds none
-            out.
-        size: Side in pixels that images are cropped and scaled to; None requires images of equal
-            size.
-        mean: Mean per channel of images, in units of the full range; None means 0.5.
-        std: Standard deviation per channel, likewise; None means 0.5.
+        test: Split of the held-out test examples. If None or missing in the data set, no examples
+            are held out.
+        size: Side in pixels of the square to which images are cropped and scaled. If None, all
+            images must have the same size.
+        mean: Mean per channel of images, in units of the full range. If None, 0.5.
+        std: Standard deviation per channel of images, in the same units. If None, 0.5.
 
     Raises:
         RequestError: If the library is not installed, or the directory, a split, a column or its
-            content does not fit.
+            content is unsuitable.
     """
     parts = _splits(root, train, test)
     features = parts[0].features
@@ -143,7 +143,7 @@ def _images(
     name: str,
     size: int | None,
 ) -> np.ndarray:
-    """Return the images of a column, of their own size, or cropped and scaled to a square."""
+    """Return the images of a column at their original size, or cropped and scaled to a square."""
     files: list[dict[str, Any]] = []
     for part in parts:
         undecoded = type(part.features[name])(decode=False)

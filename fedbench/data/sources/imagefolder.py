@@ -21,17 +21,17 @@ def load(
     mean: Sequence[Number] | None = (0.5, 0.5, 0.5),
     std: Sequence[Positive] | None = (0.5, 0.5, 0.5),
 ) -> Examples:
-    """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
+    """Read images as RGB; labels number the class directories in ``train`` alphabetically.
 
     Args:
         root: Directory that contains train/ and, for held-out test images, test/.
-        size: Side in pixels: images are resized to it by their shorter side and cropped at the
-            centre; None requires images of equal size.
-        mean: Mean per channel, in units of the full range; None means 0.
-        std: Standard deviation per channel, likewise; None means 1.
+        size: Side in pixels. The shorter side of each image is resized to it, and the image is
+            cropped at the centre. If None, all images must have the same size.
+        mean: Mean per channel, in units of the full range. If None, 0.
+        std: Standard deviation per channel, in the same units. If None, 1.
 
     Raises:
-        RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image
+        RequestError: If a directory is missing or empty, classes or sizes do not match, or an image
             cannot be read.
     """
     base = user_path("data.root", root)
@@ -68,12 +68,12 @@ def load(
 
 
 def _folders(part: Path) -> list[Path]:
-    """Return the directory of each class in a part of the data set, in alphabetical order."""
+    """Return the class directories in a part of the data set, in alphabetical order."""
     return sorted(path for path in part.glob("*") if path.is_dir())
 
 
 def _to_square(side: int, image: Image.Image) -> Image.Image:
-    """Return an image resized by its shorter side and cropped at the centre."""
+    """Return an image with its shorter side resized, cropped at the centre to a square."""
     shorter = min(image.size)
     width, height = (side * length // shorter for length in image.size)
     left = round((width - side) / 2)

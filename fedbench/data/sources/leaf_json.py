@@ -1,6 +1,6 @@
-"""The user's own data in LEAF's JSON form.
+"""The user's data in LEAF's JSON format.
 
-A file has ``users``, ``num_samples`` and ``user_data: {user: {x, y}}``.
+A file contains ``users``, ``num_samples`` and ``user_data: {user: {x, y}}``.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def load(
     """Read files in LEAF's JSON format.
 
     Args:
-        train: A file, or a directory all of whose ``*.json`` files are read.
-        test: The same for the test examples; None lets the caller split each client's examples.
-        shape: Shape of one example, such as [1, 28, 28]; None keeps the shape in the file.
-        classes: Number of classes; None means the largest label plus one.
+        train: A file, or a directory in which all ``*.json`` files are read.
+        test: The same for the test examples. If None, the caller splits each client's examples.
+        shape: Shape of one example, such as [1, 28, 28]. If None, the shape in the file is kept.
+        classes: Number of classes. If None, the largest label plus one.
 
     Raises:
-        RequestError: If a file is not of that form; the message names the file, the user and the
-            fault.
+        RequestError: If a file does not have this format; the message names the file, the user and
+            the fault.
     """
     held_out = None if test is None else False
     files = json_files(train, "data.train")
@@ -73,7 +73,7 @@ def load(
 
 
 def part_of(user: User, held_out: bool | None) -> Part:
-    """Return the examples of a user: inputs [n, ...] float64 and labels [n] int64."""
+    """Return a user's examples: inputs [n, ...] and labels [n], both float64."""
     form = (
         "x must be finite numbers of 32 bits, of the same shape for all examples, and y integers "
         ">= 0"
@@ -91,7 +91,7 @@ def part_of(user: User, held_out: bool | None) -> Part:
 
 
 class User(NamedTuple):
-    """The entry of one user."""
+    """The entry of one user in a file."""
 
     place: str  # file and user, for messages
     name: str
@@ -100,14 +100,14 @@ class User(NamedTuple):
 
 
 def json_files(where: str, option: str) -> list[Path]:
-    """Return a file, or all ``*.json`` files of a directory in alphabetical order.
+    """Return a file, or all ``*.json`` files in a directory, in alphabetical order.
 
     Args:
         where: The file or directory.
-        option: Dotted key that names it, for messages.
+        option: Dotted key that names the file or directory, for messages.
 
     Raises:
-        RequestError: If there is none.
+        RequestError: If there is no such file.
     """
     path = user_path(option, where)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -117,11 +117,11 @@ def json_files(where: str, option: str) -> list[Path]:
 
 
 def users_of(files: Iterable[Path]) -> Iterator[User]:
-    """Yield the users of several files, one file in memory at a time.
+    """Yield the users in several files, with one file in memory at a time.
 
     Raises:
-        RequestError: If a file is not in LEAF's JSON format, or a user occurs twice or has another
-            number of examples.
+        RequestError: If a file is not in LEAF's JSON format, a user occurs twice, or a user's
+            number of examples differs from ``num_samples``.
     """
     seen: set[str] = set()
     for file in files:
@@ -129,14 +129,14 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
             content = json.loads(file.read_text(encoding="utf-8-sig"))
             listed = list(zip(content["users"], content["num_samples"], strict=True))
             entries = content["user_data"]
-            "".join(content["users"]).encode()  # each is text, without lone surrogates
+            "".join(content["users"]).encode()  # must be text without lone surrogates
         for user, size in listed:
             place = f"{file}: user {shown(user)}"
             if user in seen:
                 raise RequestError(f"{place} occurs twice; a user must be in one file only")
             seen.add(user)
             with reading(place, "needs user_data with x and y, as many as num_samples says"):
-                # freed at once: as Python numbers an entry takes 16 times as much memory as its
+                # pop frees the entry early: its Python numbers take 16 times the memory of the
                 # arrays
                 entry = entries.pop(user)
                 x, y = entry["x"], entry["y"]

@@ -21,24 +21,24 @@ def load(
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
-        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as
-            torchvision stores them, gzipped or not.
+        data_dir: Directory of all data sets, with MNIST/raw/, which contains the four idx files as
+            stored by torchvision, gzipped or not.
         download: Whether downloads are allowed.
-        pool: Whether the official training and test images are joined, as in FedProx's script;
+        pool: Whether to join the official training and test images, as in FedProx's script;
             otherwise the test images are held out.
-        standardise: "channel" uses one mean and standard deviation for all pixels, those of the
-            training images; "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of
-            0 to 255, over all 70000 images whatever ``pool`` is (script for MNIST of FedProx, Li et
-            al. 2020). Test images are among them, so that their statistics are known in training;
-            "none" leaves values from 0 to 1.
+        standardise: "channel" uses the mean and standard deviation of the training images for all
+            pixels. "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255,
+            computed from all 70000 images regardless of ``pool`` (FedProx's script for MNIST, Li et
+            al. 2020); training then uses statistics of the test images. "none" only scales values
+            to [0, 1].
 
     Raises:
-        RequestError: If files are missing and cannot be downloaded, or are not of their form.
+        RequestError: If files are missing and cannot be downloaded, or are not valid idx files.
     """
     paths = FILES[0].find(data_dir, download=download)
     x, y, trained = read_images(paths, FILES[0].name)
     return Examples(
-        **standardised(standardise, x, x, 0.1307, 0.3081),  # of the training images
+        **standardised(standardise, x, x, 0.1307, 0.3081),  # of training images
         y=y,
         classes=10,
         held_out=None if pool else np.arange(len(y)) >= trained,

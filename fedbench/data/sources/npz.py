@@ -1,4 +1,4 @@
-"""The user's own arrays, from a NumPy archive."""
+"""The user's arrays, from a NumPy archive."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,18 +21,19 @@ def load(
     mean: Sequence[Number] | None = None,
     std: Sequence[Positive] | None = None,
 ) -> Examples:
-    """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
+    """Read a .npz file written by ``numpy.savez`` or ``savez_compressed``.
 
-    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width] or [T, height, width],
-    tokens (int64), or any other numbers, read as float32; ``y`` [T], labels from 0. For given
-    clients: ``owner`` [T], the client of every example, an integer or a word. For held-out test
-    examples: ``held_out`` [T], true for these.
+    The file contains ``x`` [T, ...]: byte images [T, channels, height, width] or [T, height,
+    width], tokens (int64), or any other numbers, which are read as float32; and ``y`` [T], labels
+    from 0. If the clients are given, it also contains ``owner`` [T], an integer or word that
+    identifies each example's client. If test examples are held out, it contains ``held_out`` [T],
+    true for these examples.
 
     Args:
         file: The archive.
-        classes: Number of classes; None means the largest label plus one.
-        mean: Mean per channel of uint8 images, in units of the full range; None means 0.
-        std: Standard deviation per channel, likewise; None means 1.
+        classes: Number of classes. If None, the largest label plus one.
+        mean: Mean per channel of uint8 images, in units of the full range. If None, 0.
+        std: Standard deviation per channel of uint8 images, in the same units. If None, 1.
 
     Raises:
         RequestError: If an array is missing or invalid; the message names the array and the fault.
@@ -91,7 +92,7 @@ def load(
 
 
 def _inputs(file: str, x: np.ndarray) -> np.ndarray:
-    """Return x as models read it: images with a dimension for channels, tokens, or floats."""
+    """Return x in the form that models read: images with a channel dimension, tokens, or floats."""
     grey = x.dtype == np.uint8 and x.ndim == 3
     if x.ndim == 1 or grey:
         x = x[:, None]

@@ -1,7 +1,8 @@
 """Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account.
 
-Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words
-of a tweet become indices into a list of GloVe vectors (Pennington et al., 2014).
+The official CSV files contain polarity, id, date, query, user and text, all quoted, in latin-1,
+without a header. The words of a tweet become indices into a list of GloVe vectors (Pennington et
+al., 2014).
 """
 
 import csv
@@ -19,7 +20,7 @@ from fedbench.data.examples import Examples, Part, join
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.fetch import Files, published
 
-# tokens: padding, a word without a vector, the word of the first vector
+# tokens: padding, a word without a vector, and the word with the first vector
 PADDING, UNKNOWN, FIRST = range(3)
 _NEUTRAL = 2
 
@@ -28,7 +29,7 @@ _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apos
 
 
 def _glove(name: str) -> Files:
-    """Return a file of vectors; the archive of GloVe 6B contains those of all dimensions."""
+    """Return a file of vectors; the GloVe 6B archive contains vectors of all dimensions."""
     layouts = [[f"glove/{name}"], [f"glove/glove.6B/{name}"]]
     if name in _IN_ARCHIVE:
         return published("glove", layouts=layouts)
@@ -52,27 +53,26 @@ def load(
 ) -> Examples:
     """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 if a tweet is positive, else 0.
 
-    Tokens: 0 pads tweets at their end, 1 is a word without a vector, the others are the words that
-    occur, in the order of the GloVe file (LEAF has one token for the first two, and one for each of
-    GloVe's words). ``vectors`` of the examples returns their embeddings. As in LEAF the official
-    training and test tweets are joined; neutral ones (of the test file) are left out, whereas LEAF
-    counts them as negative. Clients are sorted by name, the tweets of a client in the order of the
-    files.
+    Token 0 pads tweets at the end, token 1 is a word without a vector, and the other tokens are the
+    words that occur, in the order of the GloVe file (LEAF uses one token for both of the first two,
+    and one for each of GloVe's words). ``vectors`` of the examples returns the embeddings of the
+    tokens. As in LEAF, the official training and test tweets are joined. Neutral tweets (in the
+    test file) are left out, whereas LEAF counts them as negative. Clients are sorted by name;
+    tweets of a client are in file order.
 
     Args:
-        data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are
-            downloaded.
+        data_dir: Directory of all data sets, with sent140/ and glove/, unless they are downloaded.
         download: Whether downloads are allowed.
-        min_tweets: Lowest number of tweets of an account.
-        length: Number of tokens of a tweet; longer ones are cut. LEAF has 25.
-        lowercase: Whether words are read in lower case, as in GloVe 6B and Twitter 27B; LEAF's code
-            does not, so that words with a capital letter have no vector there.
-        glove: Name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be
+        min_tweets: Minimum number of tweets per account.
+        length: Number of tokens per tweet; longer tweets are cut. LEAF uses 25.
+        lowercase: Whether to convert words to lower case, as in GloVe 6B and Twitter 27B. LEAF's
+            code does not, so that its words with a capital letter have no vector.
+        glove: Name of a file of vectors in data_dir/glove; glove.6B.{50,100,200,300}d.txt can be
             downloaded.
 
     Raises:
-        RequestError: If files are missing or not of the official form, or no account has enough
-            tweets.
+        RequestError: If files are missing or do not have the official format, or no account has
+            enough tweets.
     """
     files = _TWEETS.find(data_dir, download=download)
     (words,) = _glove(glove).find(data_dir, download=download)
@@ -84,7 +84,7 @@ def load(
         options,
         lambda: _read(files, words, min_tweets, length, lowercase),
     )
-    used = np.union1d(examples.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
+    used = np.union1d(examples.x, [PADDING, UNKNOWN])  # about one hundredth of GloVe's words
 
     def embeddings() -> np.ndarray:
         every = vocabulary(words)
@@ -112,12 +112,12 @@ def _word(line: bytes) -> str:
 def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """Return GloVe vectors of words from a file, [2 + len(words), dimensions] float32.
 
-    The first two, for padding and for words without a vector, are zero, and so are those of words
-    that are not in the file.
+    The first two vectors, for padding and for words without a vector, are zero, and so are the
+    vectors of words that are not in the file.
 
     Raises:
-        RequestError: If the file is not in GloVe's form: a word and its numbers, separated by
-            spaces.
+        RequestError: If the file is not in GloVe's format: a word and its numbers on each line,
+            separated by spaces.
     """
     wanted = {*words}
     rows: dict[str, np.ndarray] = {}
@@ -152,7 +152,7 @@ def tokens(
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield label (0, 1 or neutral), user and text of every tweet of a file."""
+    """Yield the label (0, 1 or neutral), user and text of every tweet in a file."""
     labels = {"0": 0, "2": _NEUTRAL, "4": 1}
     form = "polarity (0, 2 or 4), id, date, query, user and text, without a header"
     with reading(path), path.open(encoding="latin-1", newline="") as file:

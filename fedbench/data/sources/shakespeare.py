@@ -1,8 +1,9 @@
 """Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role.
 
-From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: the lines of a
-role are joined by spaces into one text, and every 80 characters predict the next one. The Sonnets,
-which come first, and works without roles are left out. Roles of at most two lines are not clients.
+Project Gutenberg's complete works (1994 and 2011 editions) are read as in LEAF: the lines of a role
+are joined with spaces into one text, and every 80 characters predict the next one. The Sonnets,
+which come first, and works without roles are left out. Roles with at most two lines are not
+clients.
 """
 
 import re
@@ -22,14 +23,14 @@ from fedbench.data.files.readers import read_text
 from fedbench.data.sources.leaf_json import json_files, users_of
 
 LENGTH = 80
-# LEAF's, in its order
+# LEAF's characters, in LEAF's order
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-# replaces any other character; the roles of the Gutenberg text have none
+# replaces any other character; the roles in the Gutenberg text contain none
 _UNKNOWN = LETTERS.index(" ")
-_GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
+_GAP = LENGTH - 1  # windows between training and test, left out so that inputs share no character
 
 _AUTHOR = "by William Shakespeare"  # a few lines below the title of every work
-# its speeches begin at the margin, those of other plays after two spaces
+# in this play, speeches begin at the margin; in other plays, after two spaces
 _MISINDENTED = "THE COMEDY OF ERRORS"
 _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
@@ -54,24 +55,25 @@ def load(
     """Read roles as clients: x [T, 80] uint8 tokens, y [T] the token that follows.
 
     Tokens are indices into ``LETTERS``; x is uint8 so that 4.2 million windows fit into 338 MB.
-    Every client's windows are split in time: the first int(split n) train, the next 79 share
-    characters with both sides and are left out, the rest test (LEAF, there with a split of 0.9). As
-    in LEAF a role without a window on both sides is left out. Only the windows of the chosen roles
-    are created.
+    Every client's n windows are split in time: the first int(split n) are for training, the next
+    79, which share characters with both sides, are left out, and the rest are for testing (as in
+    LEAF, which uses a split of 0.9). As in LEAF, roles without windows on both sides are left out.
+    Only the windows of the chosen roles are created.
 
     Args:
-        data_dir: Directory of all data sets; contains shakespeare/data/raw_data/raw_data.txt,
-            unless it is downloaded.
+        data_dir: Directory of all data sets, with shakespeare/data/raw_data/raw_data.txt unless
+            this file is downloaded.
         seed: Random seed of the choice of clients.
         download: Whether downloads are allowed.
-        split: Fraction of a role's windows to train on; 1 holds none out.
-        min_samples: Lowest number of windows of a role, before the split.
-        clients: Number of roles, chosen at random; None takes all.
-        json_train: LEAF's JSON for Shakespeare, a file or a directory, instead of the text.
-        json_test: The same for the test windows; None splits those of ``json_train`` in time.
+        split: Fraction of each role's windows to train on; 1 holds none out.
+        min_samples: Minimum number of windows per role, before the split.
+        clients: Number of roles, chosen at random. If None, all.
+        json_train: File or directory with LEAF's JSON for Shakespeare, to read instead of the text.
+        json_test: The same for the test windows. If None, the windows of ``json_train`` are split
+            in time.
 
     Raises:
-        RequestError: If files are missing or not of the expected form, or no role is left.
+        RequestError: If files are missing or do not have the expected format, or no role is left.
     """
     if json_train is not None:
         windows = _from_json(json_train, "data.train")
@@ -117,7 +119,7 @@ def load(
 
 
 class Role(NamedTuple):
-    """The windows [n, 81] of a role to train and to test on, and their number before the cut."""
+    """The training and test windows [n, 81] of a role, and the total number before the split."""
 
     total: int
     train: np.ndarray
@@ -127,12 +129,12 @@ class Role(NamedTuple):
 def plays(text: str) -> list[tuple[str, _Lines]]:
     """Return the title and the lines per role of every play in the complete works.
 
-    A work begins at the author's line, its title is the nearest line above that is not empty, two
-    to seven lines up; the first work is skipped, and works with fewer than two roles. A speech
-    begins with a name (letters and spaces, converted to upper case), a full stop and a space, after
-    two spaces; lines after four spaces continue it, and others (stage directions, verse of songs)
-    belong to no role but do not end it. In the Comedy of Errors names are at the margin and every
-    line continues a speech, until "ACT ..." or a line that begins with "<".
+    A work begins at the author's line; its title is the nearest non-empty line, two to seven lines
+    above. The first work and works with fewer than two roles are skipped. A speech begins, after
+    two spaces, with a name (letters and spaces, converted to upper case), a full stop and a space.
+    Lines indented by four spaces continue the speech; other lines (stage directions, verses of
+    songs) belong to no role but do not end the speech. In the Comedy of Errors, names are at the
+    margin, and every line continues a speech until "ACT ..." or a line that begins with "<".
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
@@ -151,7 +153,7 @@ def _roles(
     lines: list[str],
     misindented: bool,
 ) -> _Lines:
-    """Return the lines of each role of a work."""
+    """Return the lines of each role in a work."""
     margin = "" if misindented else "  "
     speech = re.compile(margin + _NAME)
     indent = 2 * margin
@@ -185,7 +187,7 @@ def _from_text(
     data_dir: Path,
     download: bool,
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
+    """Return each role's windows, [n, 81] views, if it has any, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     works = plays(read_text(path))
     spoken: _Lines = {}
@@ -235,7 +237,7 @@ def _from_json(where: str, option: str) -> dict[str, np.ndarray]:
 
 
 def _cut(windows: np.ndarray, split: float) -> Role:
-    """Split windows [n, 81] in time, without those across the border."""
+    """Split windows [n, 81] in time, leaving out windows that cross the border."""
     border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
     return Role(len(windows), windows[:border], windows[border + _GAP :])
 
@@ -244,7 +246,7 @@ def _with_tests(
     train: dict[str, np.ndarray],
     test: dict[str, np.ndarray],
 ) -> dict[str, Role]:
-    """Return the roles that are in either file."""
+    """Return the roles that occur in either file."""
     none = np.empty((0, LENGTH + 1), dtype=np.uint8)
     roles = {}
     for name in train | test:
@@ -255,7 +257,7 @@ def _with_tests(
 
 
 def _part(name: str, held_out: bool, windows: np.ndarray) -> Part:
-    """Return windows [n, 81] as 80 characters and the one that follows."""
+    """Return windows [n, 81] as inputs of 80 characters and the character that follows."""
     return Part(name, held_out, windows[:, :-1], windows[:, -1])
 
 
@@ -264,7 +266,7 @@ def _choose(
     clients: int | None,
     seed: int,
 ) -> list[str]:
-    """Return ``clients`` of the roles, chosen at random, in their order; None takes all."""
+    """Choose ``clients`` roles at random, in their original order; if None, return all."""
     if clients is None:
         return names
     if clients > len(names):

@@ -1,7 +1,7 @@
 """Generated data: the two families called Synthetic.
 
-Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label with a linear model per
-client. They use NumPy's legacy generator because the published data were drawn from it, and its
+Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions, and label x with one linear model
+per client. They use NumPy's legacy generator, because the published data were drawn from it and its
 stream is frozen.
 """
 
@@ -15,8 +15,8 @@ from fedbench.core.options import Count, Natural, NonNegative
 from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
-# Standard deviations; NumPy's own power differs in the last bit. Its multivariate normal draws the
-# same numbers, but decomposes the covariance for every client.
+# Standard deviations; NumPy's power function differs in the last bit. NumPy's multivariate normal
+# draws the same numbers, but decomposes the covariance for every client.
 _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 
 
@@ -28,14 +28,14 @@ def leaf(
 ) -> Examples:
     """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit.
 
-    There is one cluster, and there are 10 classes and 60 dimensions. All clients share a matrix Q
-    up to a scalar, so that one model can be right for nearly all of them. Sizes are
-    min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
+    The data have one cluster, 10 classes and 60 dimensions. All clients share a matrix Q up to a
+    scalar, so that one model can be correct for nearly all clients. Sizes are
+    min(int(lognormal(3, 2)) + 5, 1000) and are drawn first; then the generator is seeded again.
 
     Args:
         clients: Number of clients (LEAF: num-tasks).
         generator_seed: Seed of the generator; LEAF's default is 931231.
-        feature_dtype: Type to which the examples are rounded, client by client.
+        feature_dtype: Type to which the inputs are rounded, client by client.
     """
     rng = np.random.RandomState(generator_seed)
     drawn = rng.lognormal(3, 2, clients).astype(int)
@@ -46,7 +46,7 @@ def leaf(
     center = rng.normal(center_of_center, 1.0, 1)
     parts = []
     for client, n in enumerate(sizes):
-        rng.random_sample()  # LEAF draws the cluster, of which there is one
+        rng.random_sample()  # LEAF draws the cluster, even though there is only one
         center_of_mean = rng.normal(0.0, 1.0)
         mean = rng.normal(center_of_mean, 1.0, _DIM)
         x = mean + _SPREAD * rng.standard_normal((n, _DIM))
@@ -73,22 +73,21 @@ def fedprox(
 ) -> Examples:
     """Generate Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
 
-    Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard
-    deviations (as in the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1), v_k ~
-    N(B_k, 1); y = argmax(x W_k + b_k). The iid form has one W, b ~ N(0, 1) for all and v_k = 0.
-    Order of the draws: sizes, all u, all B, all v, then per client W, b, x. The authors set no
-    seed, so their exact data cannot be reproduced: average over ``data.seed``.
+    Sizes are int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as
+    standard deviations (as in the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1),
+    v_k ~ N(B_k, 1); y = argmax(x W_k + b_k). The iid form has one W, b ~ N(0, 1) for all clients
+    and v_k = 0. The order of the draws is: sizes, all u, all B, all v, then W, b, x per client. The
+    authors do not set a seed, so their exact data cannot be reproduced; average over ``data.seed``.
 
     Args:
         seed: Random seed of the data.
-        clients: Number of clients; FedProx has 30, q-FFL 100.
-        alpha: α, how much the clients' models differ; None for iid.
-        beta: β, how much their inputs differ; None for iid.
-        size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid
-            script.
-        most: Largest number of examples of a client, for populations of very many; None for no
-            limit, as published.
-        feature_dtype: Type to which the examples are rounded, client by client.
+        clients: Number of clients; 30 in FedProx, 100 in q-FFL.
+        alpha: α, which determines how much the clients' models differ, or None for iid.
+        beta: β, which determines how much the clients' inputs differ, or None for iid.
+        size_sigma: Standard deviation of the logarithm of the sizes; 2, or 1 in q-FFL's iid script.
+        most: Maximum number of examples per client, for very large populations. If None, there is
+            no limit, as published.
+        feature_dtype: Type to which the inputs are rounded, client by client.
     """
     rng = np.random.RandomState(seed)
     drawn = rng.lognormal(4, size_sigma, clients)

@@ -17,11 +17,11 @@ FILES = (published("tinyimagenet"),)
 def load(data_dir: Path, *, download: bool = True) -> Examples:
     """Read 100000 + 10000 images of 3 x 64 x 64.
 
-    The official validation images are held out for testing. The labels of the official test images
-    were never published, so they are left out. Class k is line k of wnids.txt.
+    The official validation images are held out for testing. The official test images are left out,
+    because their labels were never published. Class k is line k of wnids.txt.
 
     Args:
-        data_dir: Directory of all data sets; contains tiny-imagenet-200/ with wnids.txt,
+        data_dir: Directory of all data sets, with tiny-imagenet-200/, which contains wnids.txt,
             train/<wnid>/images/ and val/.
         download: Whether downloads are allowed.
 
@@ -55,7 +55,7 @@ def _read(folder: Path, wnids: list[str], images: list[Path]) -> Examples:
         y=np.array(labels),
         classes=len(wnids),
         held_out=np.arange(len(files)) >= trained,
-        # of all training pixels; the usual std .2302 .2265 .2262 is a mean over images
+        # over all training pixels; the usual std .2302 .2265 .2262 is a mean over images
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
         sources=(

@@ -1,6 +1,6 @@
 """WikiText-2 (Merity et al., 2017): words of Wikipedia articles.
 
-Clients have contiguous streams, as in FAFED (Wu et al., 2023).
+Clients have contiguous streams of words, as in FAFED (Wu et al., 2023).
 """
 
 from collections.abc import Sequence
@@ -30,31 +30,31 @@ def load(
     held_out: Literal["test", "valid"] | None = "test",
     first: Count | None = None,
 ) -> Examples:
-    """Read contiguous pieces as clients: x and y [T, length] int64, words and the words after them.
+    """Read contiguous pieces as clients: x and y [T, length] int64, words and the next words.
 
     The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal
-    columns that are read side by side, ``length`` words at a time: row s * columns + c of a client
-    is segment s of its column c. Batches of ``columns`` rows in stored order therefore walk down
-    the columns, as a language model is trained; in another order they are the same segments. y[t,
-    i] is the word after x[t, i]: every position is predicted.
+    columns, which are read side by side, ``length`` words at a time: row s * columns + c of a
+    client is segment s of its column c. Batches of ``columns`` rows in stored order therefore
+    proceed down the columns, as is usual for training a language model; in any other order, the
+    segments are the same. y[t, i] is the word after x[t, i]: every position is predicted.
 
-    Words are numbered by first appearance in the training file, every line ends in <eos>, and a
-    word that is not in that file is <unk>. Words that do not fill a piece, a column or a segment
-    are left out; ``sources`` has the counts.
+    Words are numbered by first appearance in the training file, every line ends with <eos>, and a
+    word that is not in the training file becomes <unk>. Words that do not fill a piece, a column or
+    a segment are left out; ``sources`` contains the counts.
 
     Args:
-        data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens,
-            unless downloaded.
+        data_dir: Directory of all data sets, with wikitext-2/wiki.{train,valid,test}.tokens unless
+            they are downloaded.
         download: Whether downloads are allowed.
-        clients: Number of clients; FAFED has 16.
-        columns: Number of columns, the batch size; FAFED has 20.
-        length: Number of words of a segment; 35 in FAFED's code.
-        held_out: File to test on, "test" or "valid", cut into one piece and one column per client;
-            None holds nothing out.
-        first: Number of words to read of every file, for a quick look; None reads all.
+        clients: Number of clients; 16 in FAFED.
+        columns: Number of columns, the batch size; 20 in FAFED.
+        length: Number of words per segment; 35 in FAFED's code.
+        held_out: File to test on, "test" or "valid", cut into one piece and one column per client.
+            If None, nothing is held out.
+        first: Number of words to read from every file, for a quick look. If None, all.
 
     Raises:
-        RequestError: If files are missing, or too short for that many clients and columns.
+        RequestError: If files are missing, or too short for the numbers of clients and columns.
     """
     files = FILES[0].find(data_dir, download=download)
     origin = FILES[0].origin(files)
@@ -85,14 +85,14 @@ def words(path: Path) -> list[str]:
     """Return the words of a file, with <eos> at the end of every line.
 
     Raises:
-        RequestError: If it is not text in UTF-8.
+        RequestError: If the file is not text in UTF-8.
     """
     lines = read_text(path).removesuffix("\n").split("\n")
     return [word for line in lines for word in (*line.split(), EOS)]
 
 
 def vocabulary(train: list[str]) -> dict[str, int]:
-    """Number the words by first appearance; <unk> is last if it does not appear."""
+    """Number the words by first appearance; <unk> comes last if it does not appear."""
     distinct = dict.fromkeys([*train, UNKNOWN])
     return {word: k for k, word in enumerate(distinct)}
 
@@ -106,18 +106,18 @@ def streams(
     *,
     held_out: bool = False,
 ) -> list[Part]:
-    """Cut a stream of words into a piece per client, and these into columns and segments.
+    """Cut a stream of words into one piece per client, and each piece into columns and segments.
 
     Args:
         numbers: [W] numbers of the words.
-        names: Names of the N clients, which get equal contiguous pieces, W // N words each.
-        columns: Number of equal contiguous columns of a piece.
-        length: Number of words of a segment.
+        names: Names of the N clients, which get equal contiguous pieces of W // N words.
+        columns: Number of equal contiguous columns per piece.
+        length: Number of words per segment.
         file: Name of the file, for messages.
         held_out: Whether the words are held out for testing.
 
     Returns:
-        A part for each client: x [n, length] and y [n, length], by segment, then by column.
+        One part per client: x [n, length] and y [n, length], ordered by segment, then by column.
 
     Raises:
         RequestError: If no segment fits.
@@ -125,7 +125,7 @@ def streams(
     clients = len(names)
     piece = len(numbers) // clients
     depth = piece // columns
-    segments = (depth - 1) // length  # the last word of a column is only a label
+    segments = (depth - 1) // length  # the last word of a column serves only as a label
     if segments < 1:
         raise RequestError(
             f"{file} has {len(numbers)} words, too few for data.clients={clients} with {columns} "
