@@ -34,7 +34,7 @@ def plot(
         folder: Directory of the runs.
         x: Horizontal axis: ``round``, ``bytes``, ``seconds`` or a metric.
         y: The metric.
-        by: Key for whose values separate lines are drawn.
+        by: Key that separates the lines, one line per value.
         where: Filters ``KEY=VALUE``; only runs with these values are drawn.
         log: Whether the metric's axis is logarithmic.
         out: Output file. If None, a file in the subdirectory ``plots`` is written.

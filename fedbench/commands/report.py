@@ -36,7 +36,7 @@ def report(
         folder: Directory of runs, a published report, or a directory of published reports.
         into: Directory in which the report is published.
         paper: The only paper whose runs are reported.
-        compare: Key between whose values differences are tested, such as ``"algo"``.
+        compare: Key whose values are compared by tests, such as ``"algo"``.
         latex: Whether to write the files of a manuscript.
         metric: The metric. Manuscripts and tables accept several, separated by commas.
         baseline: The only value with which others are compared.

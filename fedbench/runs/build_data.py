@@ -202,7 +202,7 @@ def _check_examples(examples: object, place: str) -> None:
         place: Prefix of messages: the function, followed by "returned".
 
     Raises:
-        RequestError: If they do not; the message names the function, the array and the fault.
+        RequestError: If they do not fit; the message names the function, the array and the fault.
     """
     if not isinstance(examples, Examples):
         raise RequestError(f"{place} {kind(examples)}; expected fedbench.data.examples.Examples")

@@ -26,8 +26,8 @@ _CACHE_BYTES = 6 * 2**20
 # rest
 _SHARE = 0.25
 _SMALL = 2**16  # number of parameters up to which threads over chunks only wait for each other
-# number of parameters from which training a dense model client by client on a CPU is faster than
-# stacked
+# number of parameters from which a dense model trains faster client by client than stacked, on a
+# CPU
 _LARGE_STACKED = 2**20
 # the same for any model on a GPU, where launching kernels then takes little of the time
 _LARGE_ON_GPU = 2**22

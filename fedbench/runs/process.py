@@ -98,7 +98,7 @@ def raise_interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
-    """End the process, as some libraries swallow exceptions raised while they are imported."""
+    """End the process; some libraries swallow exceptions raised while they are imported."""
     print("fedbench: interrupted", file=sys.stderr, flush=True)
     os._exit(128 + number)
 
@@ -134,7 +134,7 @@ def deadline(seconds: float) -> Iterator[list[bool]]:
     """End this block without an error after a number of seconds.
 
     When the time is up, the process receives SIGALRM, which is handled like other signals: active
-    runs finish their round, write a checkpoint and stop. Other interruptions are raised.
+    runs finish their round, write a checkpoint and stop. Other interruptions are still raised.
 
     Yields:
         A list that is non-empty once the time is up.

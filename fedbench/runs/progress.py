@@ -90,7 +90,7 @@ class _Display:
         facts: str,
         line: str,
     ) -> None:
-        """Show the facts in the bar, or print the line if the last line is old enough."""
+        """Show the facts in the bar, or print the line if the last one was long ago."""
         now = time.monotonic()
         if self.terminal:
             self.bars.update(self._task, completed=completed, facts=facts)
@@ -161,7 +161,7 @@ class RunProgress(NamedTuple):
 
 
 def run_progress(config: RunConfig) -> RunProgress:
-    """Return the progress of a run from its files, which any process of this machine may write."""
+    """Return the progress of a run from its files, whichever local process writes them."""
     row = last_row(config.path / "rounds.jsonl") or {"round": 0}
     return RunProgress(int(row["round"]), config.rounds)
 

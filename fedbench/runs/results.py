@@ -39,8 +39,8 @@ class Results:
             to the directory.
 
     Raises:
-        RequestError: If the directory contains a damaged bundle. Methods raise it for bundles below
-            the directory.
+        RequestError: If the directory contains a damaged bundle. Methods raise it for damaged
+            bundles below the directory.
     """
 
     def __init__(

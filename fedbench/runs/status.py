@@ -109,10 +109,9 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds the lock of a run, because it is working on it.
+    """Return whether a process holds a run's lock, which means that it is working on the run.
 
-    Processes on this machine are detected, and those on machines whose file system shares locks
-    with it.
+    This detects processes on this machine, and on machines whose file system shares locks with it.
     """
     with suppress(FileNotFoundError), (path / LOCK).open() as file:
         try:

@@ -43,7 +43,7 @@ def sweep_configs(
 
     Args:
         overrides: The axes of the sweep and all other overrides.
-        composer: Composes the configurations.
+        composer: Composer of the configurations.
 
     Raises:
         RequestError: If a combination is invalid; invalid keys and choices are reported first.

@@ -98,7 +98,7 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
 
     Returns:
         A signal received in the last round that asked this process to end, or None. The run is
-        complete even so.
+        complete nevertheless.
 
     Raises:
         Exception: Any error that ended the run early. ``meta.json`` then has the status "failed",

@@ -105,7 +105,7 @@ class Study:
     Args:
         request: The request.
         method: The method.
-        composer: Composes the configurations.
+        composer: Composer of the configurations.
         debug: Whether to print the traceback of a failed run.
     """
 

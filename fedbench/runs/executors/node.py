@@ -56,7 +56,7 @@ class Shared:
 
     @classmethod
     def of(cls, batch: RunBatch, cores: int) -> Shared:
-        """Return the facts of a batch in this process."""
+        """Return the facts for the tasks of a batch, taken from this process."""
         prefixes = ("FEDBENCH_", "OMP_", "MKL_")
         environment = {}
         for name, value in os.environ.items():
@@ -128,7 +128,7 @@ class Reporter:
         self._round = 0
         self._saved_at = self._checkpoint_time()
         self.over = threading.Event()
-        # a thread, as a round may take long
+        # in a thread, because a round may take a long time
         threading.Thread(target=self._beat, daemon=True).start()
 
     def report(self, round: int) -> None:

@@ -42,7 +42,7 @@ from fedbench.runs.run import read_run
 if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
-ATTEMPTS = 3  # maximum number for a run that loses its process or is silent
+ATTEMPTS = 3  # maximum attempts at a run that loses its process or is silent
 # time without a message (normally sent every two seconds) before an attempt is abandoned;
 # multiplied by the number of the attempt, in case imports are slow
 SILENT_SECONDS = 60.0
@@ -168,7 +168,7 @@ class _Run:
         write_files(files, self.config.path)
 
     def result(self, status: str, error: str = "") -> RunResult:
-        """Return a result for a run for which no task returned one."""
+        """Return a result for a run whose task returned none."""
         return RunResult(self.config.overrides, status, error=error)
 
 
@@ -271,7 +271,7 @@ class _Driver:
         elif gpus is None:
             gpus = float("GPU" in self._ray.cluster_resources())
         self._nodes = _Nodes(self._ray, {"CPU": cpus, "GPU": gpus})
-        # Ray ends the process of a task with GPUs after the task: another task would have others
+        # Ray ends a process with GPUs after its task, because another task would use other GPUs
         self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_task)
         shared = Shared.of(batch, cores=max(1, int(cpus)))
         self._shared = self._ray.put(shared)
@@ -367,7 +367,7 @@ class _Driver:
             ended, _ = self._ray.wait(running, num_returns=1, timeout=_POLL_SECONDS)
         else:
             time.sleep(_POLL_SECONDS)
-        now = time.monotonic()  # taken before, as reading files may exceed the silence limit
+        now = time.monotonic()  # before reading files, which may exceed the silence limit
         self._read_messages(now)
         for reference in ended:
             self._collect(reference)
