@@ -11,7 +11,7 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, Need, State
 
-_RANK = 1e-12  # eigenvalues below this share of the largest count as 0
+_RANK = 1e-12  # eigenvalues below this fraction of the largest one count as 0
 
 
 def adafed(
@@ -22,27 +22,27 @@ def adafed(
     loss_at: Literal["before", "after"] = "before",
     normalize_loss: Literal["none", "mean"] = "none",
 ) -> Algorithm:
-    """AdaFed: the direction along which every client descends ∝ its loss^γ.
+    """AdaFed: a direction along which the loss of every client decreases ∝ its loss^γ.
 
     Source: Hamidi & Yang, TMLR 2024, Alg. 1.
 
     The paper orthogonalises the updates g_k = Δ_k one after another (Eqs. 5-6) and averages them by
-    inverse squared length (Eq. 14). The point it reaches is d = Gᵀa / (sᵀa), K a = s, K = G Gᵀ, s_k
-    = |f_k|^γ, in any order of the clients: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq.
-    19).
+    inverse squared length (Eq. 14). For any order of the clients, the result is d = Gᵀa / (sᵀa), K
+    a = s, K = G Gᵀ, s_k = |f_k|^γ: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq. 19).
 
     Args:
         local: The local solver.
         gamma: Exponent γ >= 0 of the losses.
-        server_lr: The server's step size η_g.
-        loss_at: Whether f_k is taken at the broadcast model ("before", as Theorem 4.1 needs) or at
-            w_k ("after", as Alg. 1 reads).
+        server_lr: Server step size η_g.
+        loss_at: Whether f_k is measured at the broadcast model ("before", as Theorem 4.1 requires)
+            or at w_k ("after", as in Alg. 1).
         normalize_loss: "mean" divides f by its mean over the cohort, which keeps the direction and
-            makes its length independent of the level of the losses; "none" does not.
+            makes its length independent of the level of the losses; "none" leaves f unchanged.
 
-    Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the
-    g_k. Deviation: clients that did not move are left out; dependent updates are solved by least
-    squares (the printed sequence divides by 0), and then not all clients descend.
+    Identity: with a single client, d = g / f^γ; with γ = 0, d is the shortest point of the affine
+    hull of the g_k. Deviation: clients that did not move are left out; linearly dependent updates
+    are handled by least squares (the printed recursion divides by 0), and then not all losses
+    decrease.
     """
     probe: Need = "loss" if loss_at == "before" else "loss_after"
 
@@ -52,12 +52,12 @@ def adafed(
             f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)
         k = gram(uploads["delta"])
         length = k.diagonal().sqrt()
-        # unit updates: the system is solved to better accuracy
+        # normalising the updates makes the solution of the system more accurate
         scale = torch.where(length > 0, 1 / length, 0.0)
         k_unit = k * scale * scale.unsqueeze(1)
         s = f**gamma * scale
-        # eigh raises for values that are not finite; d becomes NaN by the update itself, and the
-        # run counts as diverged
+        # eigh raises an error for non-finite values; here, the updates themselves make d NaN, and
+        # the run counts as diverged
         value, vector = torch.linalg.eigh(k_unit.nan_to_num(0.0, 0.0, 0.0))
         inverse = torch.where(value > _RANK * value[-1], 1 / value, 0.0)
         a = vector @ (inverse * (vector.T @ s))

@@ -11,8 +11,8 @@ from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 from fedbench.core.types import ClientInfo, Need, State, lengths
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
-_FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
-# updates that step by η, not η χ
+_FLOOR = 0.1  # smallest certainty: at or below 0, β^χ >= 1 and the bias correction fails
+# number of first updates with step η instead of η χ
 _PLAIN_STEPS = {
     "one": float("inf"),
     "certainty": 0,
@@ -31,30 +31,30 @@ def adafedadam(
     step_scale: Literal["one", "certainty", "certainty_after_6"] = "certainty",
     inverse_rate: Literal["ratio", "loss"] = "loss",
 ) -> Algorithm:
-    """AdaFedAdam: Adam on updates rescaled to the length of the local gradient.
+    """AdaFedAdam: Adam on client updates rescaled to the length of the local gradient.
 
     Source: Ju et al., 2023, Algs. 1-2.
 
     Client: r_k = ||Δ_k|| / ||∇F_k(w)||, U_k = Δ_k / r_k, certainty χ_k = ln(r_k/η_l) + 1. Server:
-    ω_k ∝ n_k I_k^α, g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with β1^χ, β2^χ, the running products of
-    these for the bias correction, and step η χ.
+    ω_k ∝ n_k I_k^α, g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with decays β1^χ, β2^χ, their running
+    products in the bias correction, and step η χ.
 
     Args:
         local: Any local solver; η_l is its learning rate.
         alpha: Exponent α >= 0, the strength of fairness.
-        server_lr: The server's step size η.
+        server_lr: Server step size η.
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
-        step_scale: Step size: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item
-            3); "certainty_after_6" by η in the first six updates and by η χ afterwards (the
-            authors' code).
-        inverse_rate: Inverse training rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w)
+        step_scale: Step size: "one" is η, as printed in Alg. 1; "certainty" is η χ (Sec. 5.1, item
+            3); "certainty_after_6" is η in the first six updates and η χ afterwards (the authors'
+            code).
+        inverse_rate: Inverse training rate I_k: F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w)
             ("loss", the authors' code).
 
-    Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1). Deviation: a
-    client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight;
-    χ_k is at least 0.1.
+    Identity: with one local full-batch step, the method is Adam on Σ ω_k ∇F_k(w) for any η_l
+    (χ = 1). Deviation: a client that did not move, or whose gradient is 0, gets U_k = 0 and χ_k = 1
+    and keeps its weight; χ_k is at least 0.1.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -81,7 +81,7 @@ def adafedadam(
         moved = lengths(delta).unsqueeze(1)
         slope = lengths(grad).unsqueeze(1)
         alive = (moved > 0) & (slope > 0)
-        r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
+        r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l gives certainty 1
         unit = torch.where(alive, 1 / r, 0.0).to(delta.dtype)
         certainty = torch.log(r / info.lr) + 1
         return {"update": delta * unit, "certainty": certainty}, client

@@ -22,26 +22,26 @@ def afl(
     partial: bool = False,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """AFL: minimax over mixtures λ of all N clients.
+    """AFL: minimax optimisation over mixtures λ of all N clients.
 
     Source: Mohri et al., ICML 2019.
 
-    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection
-    on the simplex; λ starts at 1/N.
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), where F_k = F_k(w) before the step and Π is the Euclidean
+    projection onto the simplex; λ is initially 1/N.
 
     Args:
         local: The local solver.
         lr_lambda: Step size γ_λ of the mixture.
         average: Whether to deploy the average of the models after each round, as in the paper's
             theory, instead of the last model.
-        partial: Whether to allow a sampled cohort: its weights λ_k are renormalised (uniform if all
-            are 0), only its λ_k receive γ_λ F_k, and all of λ is projected. Deviation when true:
-            the paper has no such form.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
-            not count.
+        partial: Whether to allow sampled cohorts: the cohort's weights λ_k are renormalised
+            (uniform if all are 0), only its λ_k are increased by γ_λ F_k, and the whole of λ is
+            projected. Deviation if true: the paper has no such variant.
+        examples: Number of training examples of every client, [N], set by the run. Clients without
+            examples do not count.
 
-    Identity: γ_λ = 0 is FedAvg with uniform weights. Deviation: local work instead of one gradient;
-    with one full-batch step the two are the same (γ_w = η_l).
+    Identity: γ_λ = 0 is FedAvg with uniform weights. Deviation: local training instead of a single
+    gradient; with one full-batch step the two are equal (γ_w = η_l).
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:

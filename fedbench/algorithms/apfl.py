@@ -15,23 +15,24 @@ def apfl(
     adaptive: bool = False,
     weights: Weights = "size",
 ) -> Algorithm:
-    """APFL: FedAvg, and on every client a mixture with a model v_k of its own.
+    """APFL: FedAvg, and on every client a mixture of the global model with a personal model v_k.
 
     Source: Deng, Kamani & Mahdavi, 2020.
 
-    A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the
-    moving local model; x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts
-    at w^0 and never leaves its client. Clients are judged on α_k v_k + (1-α_k) w.
+    A local step computes both gradients on one batch before either model changes: y = α_k
+    v_k + (1-α_k) x, x the moving local model; x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k
+    ∇F_k(y; batch). v_k starts at w^0 and never leaves its client. Clients are evaluated on α_k
+    v_k + (1-α_k) w.
 
     Args:
         local: The local solver, plain SGD.
-        alpha: Share α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
-        adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first
-            step of every round, on the batch of that step.
+        alpha: Share α of the personal model, in [0, 1]; its initial value if ``adaptive``.
+        adaptive: Whether to update α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before
+            the first step of every round, on the batch of that step.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
-        RequestError: If the local solver is not plain: its steps are those above.
+        RequestError: If the local solver is not plain SGD, because the local steps are those above.
 
     Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local
     training.
@@ -66,7 +67,7 @@ def apfl(
         }
 
     def deploy(server: State, clients: State) -> Tensor:
-        v = clients["personal"]  # the states of many clients may be in host memory
+        v = clients["personal"]  # client states may be in host memory if there are many clients
         return mixed(clients["alpha"], v, server["w"].to(v.device))
 
     return Algorithm(

@@ -13,23 +13,23 @@ def ditto(
     personal_epochs: Count | None = None,
     weights: Weights = "size",
 ) -> Algorithm:
-    """Ditto: FedAvg, and a personal model v_k on every client that is drawn to it.
+    """Ditto: FedAvg, and on every client a personal model v_k pulled towards the global one.
 
     Source: Li et al., ICML 2021, Alg. 1.
 
-    A client of the cohort also runs epochs of v <- v - η_p (∇F_k(v; batch) + λ (v - w^t)) on its
-    v_k, which starts at w^0 and never leaves it. The anchor is the broadcast model. Clients are
-    judged on v_k.
+    Clients in the cohort also train their v_k for some epochs: v <- v - η_p (∇F_k(v; batch) + λ
+    (v - w^t)), where w^t is the broadcast model. v_k starts at w^0 and never leaves its client.
+    Clients are evaluated on v_k.
 
     Args:
         local: The local solver of both models; its state is reset at the start of each phase.
         lam: Strength λ of the pull towards the global model.
-        personal_lr: Learning rate η_p of v_k; None is η_l.
-        personal_epochs: Number of epochs of v_k; None is that of w.
+        personal_lr: Learning rate η_p of v_k. If None, η_l.
+        personal_epochs: Number of epochs for v_k. If None, that for w.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: the global model is FedAvg's; λ = 0 is separate local training.
-    Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
+    Identity: the global model is FedAvg's; λ = 0 is separate local training. Deviation: v_k is
+    trained in separate epochs; in the authors' code every batch is used for both models.
     """
     solver = descent(
         local,

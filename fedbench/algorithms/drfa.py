@@ -26,39 +26,40 @@ def drfa(
     decay: PositiveShare = 1.0,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """DRFA: minimax over mixtures λ with several local steps.
+    """DRFA: minimax optimisation over mixtures λ with several local steps.
 
     Source: Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1.
 
-    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ..., τ̄ the mean number of local
-    steps, Π the projection on the simplex, w' = Σ λ_k w_k^(t') the average of the iterates after t'
-    steps, one t' for all clients.
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ...; τ̄ is the mean number of
+    local steps, Π the projection onto the simplex, and w' = Σ λ_k w_k^(t') the average of the
+    iterates after t' steps, with the same t' for all clients.
 
     Args:
         local: The local solver.
         gamma: Step size γ of the mixture per local step.
         snapshot: The step t': "start" (0), "end", a number, or "random" (drawn in every round from
-            1 to the largest number of local steps). A client with fewer steps gives its last
+            1 to the largest number of local steps). A client with fewer steps contributes its last
             iterate.
-        snapshot_weights: Weights of w', the mixture ("lambda") or "uniform" (the authors' code).
-        init: First mixture, "uniform" or by number of training examples ("size", the authors'
+        snapshot_weights: Weights in w': the mixture ("lambda") or "uniform" (the authors' code).
+        init: Initial mixture: "uniform" or by number of training examples ("size", the authors'
             code).
-        floor: Value to which every λ_k is raised, before λ is divided by its sum.
-        decay: Factor of γ per round.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
-            not count.
+        floor: Lower bound on every λ_k, applied before λ is divided by its sum.
+        decay: Factor on γ per round.
+        examples: Number of training examples of every client, [N], set by the run. Clients without
+            examples do not count.
 
     Identity: γ = 0 is FedAvg with uniform weights; "start" is AFL with lr_lambda = γτ. Deviation:
-    the paper draws cohorts from λ. Here they are uniform: λ_k is renormalised over the cohort, and
-    the losses of C clients count N/C-fold: those of a second cohort drawn uniformly or, for "start"
-    and "end", of the present or the next one, which measure them anyway.
+    the paper draws cohorts from λ. Here, cohorts are drawn uniformly: λ_k is renormalised over the
+    cohort, and the losses of C clients are scaled by N/C. These losses are measured by a second,
+    uniformly drawn cohort or, for "start" and "end", by the current or the next cohort, which
+    measures them anyway.
     """
     snapshot = snapshot or "start"  # after 0 steps
     if init == "size" and examples is None:
         raise RequestError(
             "init=size needs the training examples of all clients: pass examples=[...]"
         )
-    # w' is the next model, and its losses are measured there
+    # w' is the next model, so the next round measures the losses at w'
     late = snapshot == "end" and snapshot_weights == "lambda"
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -85,14 +86,14 @@ def drfa(
         mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss))
         return _floored(mixture, server["able"], floor)
 
-    def raised_late(server: State, cohort: ClientInfo) -> Tensor:  # by the losses at the last w'
+    def raised_late(server: State, cohort: ClientInfo) -> Tensor:  # by losses at the last w'
         after = raised(server, cohort.id, cohort.probe["loss"], server["t"], server["steps"])
         return torch.where(server["t"] > 0, after, server["lambda"])
 
     # λ [N] of this round
     mixture: Weighting = raised_late if late else lambda server, cohort: server["lambda"]
 
-    def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
+    def shares(server: State, cohort: ClientInfo) -> Tensor:  # renormalised λ_k of the cohort
         return normalized(mixture(server, cohort)[cohort.id])
 
     def step(
@@ -134,13 +135,13 @@ def drfa(
 
 
 def _floored(mixture: Tensor, able: Tensor, floor: float) -> Tensor:
-    """Return the mixture [N] with λ_k >= floor before it is divided by its sum."""
+    """Return the mixture [N], raised to λ_k >= floor and divided by its sum."""
     mixture = mixture.clamp_min(floor) * able
     return mixture / mixture.sum() if floor else mixture
 
 
 def _on_second_cohort(algo: Algorithm, snapshot: int | str, weighting: Weighting) -> Algorithm:
-    """Return the method for which a second cohort measures the losses at w'.
+    """Return a variant of the method in which a second cohort measures the losses at w'.
 
     Args:
         algo: The method.
@@ -162,24 +163,24 @@ def _on_second_cohort(algo: Algorithm, snapshot: int | str, weighting: Weighting
         trials=Trials(propose, drawn=True),
     )
     update = algo.averaging
-    if snapshot == "end":  # two averages of one upload, which is therefore not added up
+    if snapshot == "end":  # the upload enters two averages, so it is not added up early
         return replace(algo, update=update.__call__)
     weights = {**update.weights, "snapshot": weighting}
     return _with_snapshot(replace(algo, update=replace(update, weights=weights)), snapshot)
 
 
 def _with_snapshot(algo: Algorithm, snapshot: int | str) -> Algorithm:
-    """Return the method whose clients also upload w - w_k after a number of steps.
+    """Return a variant of the method whose clients also upload w - w_k after a number of steps.
 
     Args:
         algo: The method.
-        snapshot: The number, or "random".
+        snapshot: The number of steps, or "random".
     """
 
     def instruct(server: State, cohort: ClientInfo) -> State:
         if snapshot != "random":
             return {"stop": torch.full_like(cohort.key, int(snapshot))}
-        first = cohort.id.argmin().view(1)  # so that the draw is the same in any order of clients
+        first = cohort.id.argmin().view(1)  # makes the draw independent of the order of clients
         draw = cohort.key.index_select(0, first)
         stop = 1 + draw % cohort.steps.max().long()
         return {"stop": stop.expand(len(cohort.id))}

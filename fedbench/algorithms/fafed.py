@@ -27,29 +27,31 @@ def fafed(
     init_step: Literal["plain", "adaptive", "none"] = "plain",
     ext: float = 1.0,
 ) -> Algorithm:
-    """FAFED: variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
+    """FAFED: variance-reduced momentum m with a shared adaptive matrix A = √v + ρ.
 
     Source: Wu et al., AAAI 2023, Alg. 2.
 
-    Step t: one batch, two gradients g = ∇F_k(x_t), g' = ∇F_k(x_{t-1}); m_k <- g + (1-α)(m_k - g');
-    v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, A of the last exchange. The last step of a
-    round averages first: v, m, x are means, then x <- mean x_k - η_t m / A with the new A.
+    Step t computes two gradients on one batch, g = ∇F_k(x_t) and g' = ∇F_k(x_{t-1}):
+    m_k <- g + (1-α)(m_k - g'); v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, with A from the
+    last exchange. The last step of a round averages first: v, m and x become means, then x <- mean
+    x_k - η_t m / A with the new A.
 
     Args:
-        local: Clipping and weight decay, which act on both gradients; momentum is refused.
-        alpha: Momentum parameter α; m is the plain gradient if it is 1.
+        local: The local solver; only its clipping and weight decay are used, on both gradients.
+            Momentum is refused.
+        alpha: Momentum parameter α; if it is 1, m is the plain gradient.
         beta: Decay β of the second moment.
         rho: Constant ρ added to √v.
-        decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
-        variant: "paper"; "code" takes the last step before averaging, with the old A and its own
-            m_k; "stateless" is for sampled cohorts, x_{t-1} = x_t in a client's first step
-            (FedCAda's comparison).
+        decay_w: The w in η_t = η_l / (w + t)^(1/3), with t in steps. If None, the rate is constant.
+        variant: "paper" is the method above; "code" takes the last step before averaging, with the
+            old A and the client's own m_k; "stateless" is for sampled cohorts, with x_{t-1} = x_t
+            in a client's first step (the comparison in the FedCAda paper).
         init_step: x_1 = x_0 - η_0 m_0 ("plain", line 3), x_0 - η_0 m_0 / A ("adaptive") or x_0
             ("none").
-        ext: Factor on g'; 0.95 in a public re-implementation.
+        ext: Factor on g'; it is 0.95 in a public re-implementation.
 
-    Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at
-    all times.
+    Identity: with A = 1, the method is STEM; with full batches, the mean of the m_k always equals
+    the mean gradient.
     """
     solver = without(local, "fafed", "the method has its own", "momentum", "adaptive steps")
 

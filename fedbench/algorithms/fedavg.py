@@ -17,12 +17,11 @@ def fedavg(
 
     Args:
         local: The local solver.
-        server_lr: The server's step size η_g; 1 replaces the model by the average of the local
-            models.
+        server_lr: Server step size η_g; with 1, the average of the local models replaces the model.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate
-    η_g η_l.
+    Identity: if every client takes one full-batch step, the method is gradient descent on Σ p_k F_k
+    with rate η_g η_l.
     """
     return Algorithm(
         **descent(local),

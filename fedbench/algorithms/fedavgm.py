@@ -17,19 +17,19 @@ def fedavgm(
 
     Source: Hsu, Qi & Brown, 2019.
 
-    There is no factor 1-β: the stationary step is 1/(1-β) times FedAvg's.
+    There is no factor 1-β, so the stationary step is 1/(1-β) times that of FedAvg.
 
     Args:
         local: The local solver.
-        server_lr: The server's step size η_g.
+        server_lr: Server step size η_g.
         beta: Momentum β in [0, 1).
-        nesterov: Whether to step along Σ p_k Δ_k + β v. Deviation when true: the paper has no
-            Nesterov form.
+        nesterov: Whether to step along Σ p_k Δ_k + β v. Deviation if true: the paper has no
+            Nesterov variant.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: β = 0 is FedAvg.
     """
-    # without momentum Nesterov's look-ahead is the direction itself
+    # without momentum, Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
     return Algorithm(
         **descent(local),

@@ -32,29 +32,28 @@ def fedcada(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedCAda: local Adam whose moments are averaged and sent along, early steps damped.
+    """FedCAda: local Adam with moments averaged by the server and damped early steps.
 
     Source: Zhou et al., 2024, Alg. 2.
 
     m, v start at the server's M, V; m <- β1 m + (1-β1) g; v <- β2 v + (1-β2) g²; w <- w - η_l
-    m̂/(√v̂ + ε) with m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same
-    means of m_k, v_k.
+    m̂/(√v̂ + ε) with m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M and V are
+    the means of m_k and v_k with the same weights.
 
     Args:
-        local: Clipping and weight decay of the gradient; momentum is refused.
+        local: The local solver; only its clipping and weight decay are used. Momentum is refused.
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
         adjust: The function D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z,
-            "identity" 1, "adam" 1
-            - z.
-        counter: What t counts: "round" is the number of the round, from 1; "step" is the client's
-            own count of steps.
-        server_lr: The server's step size η_g.
+            "identity" 1, "adam" 1 - z.
+        counter: Meaning of t: "round" is the number of the round, from 1; "step" is the client's
+            own number of steps.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
 
-    Identity: one client, "adam" and "step" are Adam. Deviation: the text of the paper has lost all
-    formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
+    Identity: with one client, adjust="adam" and counter="step", the method is Adam. Deviation: our
+    copy of the paper lacks all formulas; they are reconstructed from its prose (Secs. 3.2, 4.3).
     """
     solver = without(
         local, "fedcada", "the method has its own moments", "momentum", "adaptive steps"

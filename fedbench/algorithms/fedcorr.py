@@ -39,34 +39,35 @@ def fedcorr(
     mixup: bool = True,
     server: Algorithm | None = None,
 ) -> list[Stage]:
-    """FedCorr: training after noisy clients are found and their labels corrected.
+    """FedCorr: training after noisy clients are detected and their labels corrected.
 
     Source: Xu et al., CVPR 2022, Alg. 1; authors' code.
 
-    Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k +
-    β μ_k ||w - w^t|| (not squared; without it in the first batch of an epoch). Scores and losses
-    (``shared.label_noise_estimation``) then give the noise levels μ_k, and of each noisy client's
-    μ_k n_k relabel_ratio largest losses the confident ones are relabelled. Stage 2: ``rounds1``
-    rounds on clients of level <= 0.1, then all confident examples of noisy clients are relabelled.
-    Stage 3: the remaining rounds on all clients.
+    Stage 1, repeated ``iterations`` times: the model visits every client once, one per round, with
+    the local loss F_k + β μ_k ||w - w^t|| (not squared; the second term is omitted in the first
+    batch of an epoch). The noise levels μ_k are then estimated from scores and losses
+    (``shared.label_noise_estimation``). On each noisy client, confident examples among those with
+    the μ_k n_k relabel_ratio largest losses are relabelled. Stage 2: ``rounds1`` rounds on clients
+    with level <= 0.1, after which all confident examples of noisy clients are relabelled. Stage 3:
+    the remaining rounds on all clients.
 
     Args:
-        rounds: Number of rounds of all stages.
+        rounds: Total number of rounds of all stages.
         clients: Number of clients with training examples.
         local: The local solver.
-        iterations: Number of iterations of stage 1; None is the number that fits into half of the
-            rounds, at least 1.
-        rounds1: Number of rounds of stage 2; None is half of the rounds that stage 1 leaves.
-        frac2: Fraction of the clients that take part in stages 2 and 3; None is the run's
+        iterations: Number of iterations of stage 1. If None, as many as fit into half of the
+            rounds, but at least 1.
+        rounds1: Number of rounds of stage 2. If None, half of the rounds that remain after stage 1.
+        frac2: Fraction of clients that take part in stages 2 and 3. If None, the run's
             participation.
         relabel_ratio: Fraction of the μ_k n_k examples that may be relabelled in stage 1.
         confidence_thres: Probability above which an example is confident.
         beta: Strength β of the pull in stage 1.
         neighbours: Number of neighbours for the local intrinsic dimension.
         mixup: Whether local steps use mixed examples, with weights from Beta(1, 1).
-        server: The method of stages 2 and 3; None is FedAvg.
+        server: The method of stages 2 and 3. If None, FedAvg.
 
-    Identity: no iterations and no mixup is the method of stages 2 and 3.
+    Identity: without iterations and mixup, FedCorr is the method of stages 2 and 3.
     """
     turns = max(1, rounds // 2 // clients) if iterations is None else iterations
     first = turns * clients
@@ -78,7 +79,7 @@ def fedcorr(
             "or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
-    # reported now and not in the middle of a run; importing it takes seconds
+    # reported now rather than in the middle of a run; importing it takes seconds
     if find_spec("sklearn") is None:
         hint = install_hint("fedcorr")
         raise RequestError(
@@ -94,7 +95,7 @@ def fedcorr(
         predict_fn: PredictFn,
     ) -> Changed:
         server = note_visit(server, ids, y, predict_fn, neighbours)
-        if (t + 1) % clients == 0:  # an iteration is over
+        if (t + 1) % clients == 0:  # end of an iteration
             server = estimate_levels(server, y, predict_fn)
             y = corrected(server, y, predict_fn, confidence_thres, relabel_ratio)
             client_states = {
@@ -142,8 +143,8 @@ def fedcorr(
 def pulled_gradient(strength: float) -> Gradient:
     """Return the gradient of F_k(w) + strength · μ_k ||w - w^t|| (not squared).
 
-    μ_k is the local variable "mu". The first batch of every epoch has no pull, as in the code of
-    FedCorr's authors.
+    μ_k is the local variable "mu". The second term is omitted in the first batch of every epoch, as
+    in the FedCorr authors' code.
     """
 
     def gradient(

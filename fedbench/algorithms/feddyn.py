@@ -19,29 +19,31 @@ def feddyn(
     deploy: Literal["server", "mean"] = "server",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedDyn: a dynamic regulariser that makes local optima agree with the global one.
+    """FedDyn: a dynamic regulariser that aligns local optima with the global optimum.
 
     Source: Acar et al., ICLR 2021, Alg. 1.
 
-    Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0 (the
-    paper's ∇_k is -α u_k, its h is -α ū). Server: ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.
+    Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after local training,
+    u_k <- u_k + w_k - w^t, initially 0 (the paper's ∇_k is -α u_k, and its h is -α ū). Server:
+    ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.
 
     Args:
         local: The local solver, plain SGD.
         alpha: Strength α of the regulariser.
-        weights: The objective: "uniform", the mean of the F_k, or "size", their mean weighted by
-            training examples, with α_k = α/(N p_k) on client k, p_k its share of all examples.
-            Local models are averaged uniformly in both.
-        deploy: The model that is evaluated: the server's w ("server"), or the mean of the cohort's
-            local models ("mean").
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
-            not count.
+        weights: The objective: "uniform" is the mean of the F_k; "size" is their mean weighted by
+            the number of training examples, with α_k = α/(N p_k) on client k, where p_k is its
+            share of all examples. In both cases, local models are averaged uniformly.
+        deploy: The model to evaluate: the server's w ("server"), or the mean of the cohort's local
+            models ("mean").
+        examples: Number of training examples of every client, [N], set by the run. Clients without
+            examples do not count.
 
     Raises:
-        RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
+        RequestError: If the local solver is not plain SGD, because u_k would not converge to a
+            gradient.
 
-    Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the
-    server's first step is -2 (1/C) Σ Δ_k for any α.
+    Identity: on quadratics with many local steps, the method reaches the optimum of the mean. It
+    does not tend to FedAvg for α -> 0: the first server step is -2 (1/C) Σ Δ_k for any α.
     """
     without(local, "feddyn", "the u_k settle at the clients' gradients only under plain SGD")
     step = Descent(extra=ProximalTerm(alpha, "drift"))

@@ -16,7 +16,7 @@ def fedexp(
     average: bool = True,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedExP: a server rate that grows as the updates disagree.
+    """FedExP: a server rate that increases with the disagreement of the updates.
 
     Source: Jhunjhunwala, Wang & Joshi, ICLR 2023.
 
@@ -26,13 +26,13 @@ def fedexp(
         local: The local solver.
         eps: The constant ε.
         eps_per_client: Whether ε is multiplied by C, as in the authors' code.
-        average: Whether to deploy the mean of the last two models (after the first round the last
-            one); training goes on from the last.
+        average: Whether to deploy the mean of the last two models (after the first round, the last
+            model); training continues from the last model.
         weights: Weights p_k, by number of training examples ("size") or "uniform" (the paper).
 
-    Identity: one client, equal updates or a large ε are FedAvg; C orthogonal updates of equal
-    length with ε = 0 have η_g = C/2 under uniform weights. Deviation: the authors' code lets ε
-    decay with the square of a decaying local rate.
+    Identity: with one client, equal updates or a large ε, the method is FedAvg; for C orthogonal
+    updates of equal length with ε = 0 and uniform weights, η_g = C/2. Deviation: the authors' code
+    lets ε decay with the square of a decaying local rate.
     """
 
     def update(

@@ -25,31 +25,32 @@ def fedfa(
     server_sign: Literal[-1, 1] = -1,
     c: OpenUnit = 1e-6,
 ) -> Algorithm:
-    """FedFa: double momentum, weights by training accuracy and frequency of participation.
+    """FedFa: double momentum, and weights by training accuracy and participation frequency.
 
     Source: Huang et al., 2020.
 
-    a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: rounds taken part in); A ∝ -log2 a, B ∝ -log2(1-φ), each
-    of sum 1; ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in
-    rounds divisible by b, else w̄.
+    a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: number of rounds with client k); A ∝ -log2 a,
+    B ∝ -log2(1-φ), each normalised to sum 1; ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s
+    m + (1-γ_s)(w̄ - w); w <- w̄ - η m if the round is divisible by b, else w̄.
 
     Args:
-        local: The local solver; momentum is refused.
+        local: The local solver, without momentum.
         alpha: Weight α of the accuracies.
         beta: Weight β of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs.
             2-5).
         gamma_s: Momentum γ_s of the server.
-        gamma_c: Momentum γ_c of the clients (the path of momentum ρ = γ_c; reset in every round).
-        b: Number of rounds between steps along m; m itself grows in every round.
-        server_lr: Step size η along m; None is η_l.
-        acc_at: Whether Acc_k is that of the model after local work (Alg. 2) or of the broadcast
-            model.
-        server_sign: Sign of the step along m: -1 walks back along m, as printed; 1 forward, as the
-            text argues.
+        gamma_c: Momentum γ_c of the clients (equivalent to momentum ρ = γ_c; reset in every round).
+        b: Number of rounds between steps along m; m itself is updated in every round.
+        server_lr: Step size η along m. If None, η_l.
+        acc_at: Whether Acc_k is the accuracy of the model after local training (Alg. 2) or of the
+            broadcast model.
+        server_sign: Sign of the step along m: -1 steps backwards, as printed; 1 steps forwards, as
+            argued in the text.
         c: Value that replaces an accuracy of 0 and 1-φ = 0.
 
-    Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with
-    uniform weights. Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
+    Identity: with equal accuracies and counts, γ_c = 0 and b beyond the last round, the method is
+    FedAvg with uniform weights. Deviation: Eq. 11 prints c outside the logarithm, but it must be
+    inside.
     """
     if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
         raise RequestError(

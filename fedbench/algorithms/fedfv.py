@@ -14,7 +14,7 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import Natural, Positive, UnitInterval
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
-_STILL = 1e-12  # a direction this short, in units of the longest update, is rounding
+_STILL = 1e-12  # a direction shorter than this, relative to the longest update, is rounding error
 
 
 def fedfv(
@@ -25,27 +25,29 @@ def fedfv(
     history: Literal["code", "paper"] = "code",
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """FedFV: updates that conflict are projected onto each other's normal planes.
+    """FedFV: conflicting updates are projected onto each other's normal planes.
 
     Source: Wang et al., IJCAI 2021.
 
-    Internal: in the order of rising F_k(w), every update but those of the share α of clients with
-    the highest losses loses its part along each Δ_j that it conflicts with; g = (1/C) Σ h_k.
-    External, from round τ on: for the rounds a = τ-1, ..., 0 back, g loses its part along the sum
-    of the updates of clients last seen then that conflict with it, if it conflicts with that sum. g
-    is scaled to the length of the mean update; w <- w - η_g g.
+    Internal conflicts: for each Δ_j, in order of increasing F_j(w), every update that conflicts
+    with Δ_j loses its component along Δ_j, except the updates of the share α of clients with the
+    highest losses. This gives h_k and g = (1/C) Σ h_k. External conflicts, from round τ on: for
+    a = τ-1, ..., 0, take the sum of the conflicting updates of clients last seen a rounds ago; if g
+    conflicts with this sum, g loses its component along it. g is scaled to the length of the mean
+    update; w <- w - η_g g.
 
     Args:
         local: The local solver.
-        alpha: Share α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
-        tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of
-            every client.
-        history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too
-            ("code"), or a = τ, ..., 1, absent clients alone ("paper").
-        server_lr: The server's step size η_g.
+        alpha: Share α in [0, 1] of clients whose updates are kept unchanged; at least one, unless
+            α = 0.
+        tau: Number τ of rounds whose updates can conflict; if it is above 1, the server keeps an
+            update of every client.
+        history: Rounds considered: a = τ-1, ..., 0, including this round's updates ("code"), or
+            a = τ, ..., 1, with absent clients only ("paper").
+        server_lr: Server step size η_g.
 
-    Identity: α = 1 and τ = 0 is FedAvg with uniform weights; a step is always η_g times the mean
-    update long.
+    Identity: α = 1 and τ = 0 is FedAvg with uniform weights; the length of a step is always η_g
+    times that of the mean update.
     """
     ages = [a - (history == "code") for a in range(tau, 0, -1)]
     remembers = any(ages)  # age 0 is this round
@@ -91,7 +93,7 @@ def fedfv(
     )
 
 
-# an update that is not finite makes the direction NaN, and the run counts as diverged
+# a non-finite update makes the direction NaN, and the run counts as diverged
 @np.errstate(invalid="ignore")
 def without_conflicts(
     k: Tensor,
@@ -100,21 +102,22 @@ def without_conflicts(
     alpha: float,
     ages: Sequence[int],
 ) -> Tensor:
-    """Return FedFV's direction before it is scaled, as a combination [M] of the updates.
+    """Return FedFV's unscaled direction as coefficients [M] of the updates.
 
     Args:
-        k: Inner products of M updates [M, M], float64; those of the cohort come first.
-        age: Rounds since each of them was made [M].
-        cohort: The cohort, with its losses.
-        alpha: Share of its clients, those with the highest losses, whose updates are kept.
-        ages: Ages of the updates that it is held against, in their order.
+        k: Inner products [M, M] of the M updates, float64. The updates of the cohort come first.
+        age: Age of each update in rounds, [M].
+        cohort: The cohort, with losses.
+        alpha: Share of the cohort's clients, those with the highest losses, whose updates are kept.
+        ages: Ages of the earlier updates whose conflicts with the direction are removed, in this
+            order.
     """
     products = k.numpy(force=True)
     ages_of_rows = age.numpy(force=True)
     loss = cohort.probe["loss"].numpy(force=True)
     ids = cohort.id.numpy(force=True)
     count = len(ids)
-    # of equal losses the client with the smaller number comes first
+    # among clients with equal losses, the one with the smaller id comes first
     order = np.lexsort((ids, loss))
     g = np.zeros(len(products))
     h = _internal(products[:count, :count], order, alpha)
@@ -132,15 +135,15 @@ def _internal(
     order: np.ndarray,
     alpha: float,
 ) -> np.ndarray:
-    """Return each update without its parts along the updates that it conflicts with.
+    """Return each update without its components along conflicting updates.
 
-    They are combinations of the updates, [C, C].
+    The result contains the coefficients [C, C] of the original updates.
     """
     count = len(k)
     kept = count - ceil((count - 1) * (1 - alpha) - 1e-9) if alpha else 0
     h, moving = np.eye(count), np.ones(count)
     moving[order[count - kept :]] = 0
-    for j in order:  # Δ_j is the original update, h the moving ones
+    for j in order:  # Δ_j is the original update; h contains the projected ones
         if k[j, j] > 0:
             along = np.minimum(h @ k[j], 0) * moving
             along[j] = 0

@@ -23,26 +23,27 @@ def fedheal(
     distance: Literal["whole", "tensor"] = "whole",
     tensors: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedHEAL: parameters with consistent signs alone, weighted by the length of the updates.
+    """FedHEAL: only parameters with consistent signs, weighted by the length of the updates.
 
     Source: Chen et al., CVPR 2024.
 
-    Client: s_k [P] is the share of its earlier participations with Δ_k >= 0; from the second on it
-    sends the coordinates where the share of the present sign is above the threshold (mask m_k).
-    Server: d_k = ||m_k Δ_k||, δ_k <- (1-β) δ_k + β d_k/Σd, π_k <- π_k + δ_k from 1/C, p_k ∝ π_k;
-    per coordinate w <- w - Σ p_k m_k Δ_k / Σ p_k m_k.
+    Client: s_k [P] is the share of its earlier participations with Δ_k >= 0. From the second
+    participation on, it sends only the coordinates in which the share of the current sign is above
+    the threshold (mask m_k). Server: d_k = ||m_k Δ_k||, δ_k <- (1-β) δ_k + β d_k/Σd,
+    π_k <- π_k + δ_k, initially 1/C, p_k ∝ π_k; per coordinate w <- w - Σ p_k m_k Δ_k / Σ p_k m_k.
 
     Args:
         local: The local solver.
-        beta: Weight β in [0, 1] of the present distances.
-        threshold: Share of equal signs above which a coordinate is sent.
+        beta: Weight β in [0, 1] of the current distances.
+        threshold: Share of earlier participations with the current sign above which a coordinate is
+            sent.
         distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the
             norms of the model's tensors (the authors' code).
-        tensors: Number of values of each tensor of the model; a run gives it.
+        tensors: Number of values in each tensor of the model, set by the run.
 
-    Identity: threshold < 0 and β = 0 is FedAvg with uniform weights; threshold >= 1 never moves
-    after a client's first round. Deviation: shares count a client's own participations, where the
-    authors' code counts global rounds.
+    Identity: threshold < 0 and β = 0 is FedAvg with uniform weights; with threshold >= 1, a client
+    sends nothing after its first round. Deviation: shares count a client's own participations,
+    whereas the authors' code counts global rounds.
     """
     if distance == "tensor" and tensors is None:
         raise RequestError(
@@ -80,7 +81,7 @@ def fedheal(
         gained = server["gained"][cohort.id] + increment
         p = normalized(1 / len(delta) + gained)
         total = weighted_sum(p, unpacked(uploads["mask"], delta.shape[1]))
-        # NaN stays: the run counts as diverged
+        # NaN is kept: the run counts as diverged
         d = torch.where(total == 0, 0.0, weighted_sum(p, delta) / total)
         return {
             "w": server["w"] - d.to(delta.dtype),
@@ -100,7 +101,7 @@ def fedheal(
 
 
 def packed(mask: Tensor) -> Tensor:
-    """Return a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first bit lowest."""
+    """Pack a bool mask [C, P] into bytes [C, ceil(P/8)], uint8, lowest bit first."""
     padded = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8))
     bits = padded.view(len(mask), -1, 8)
     return (
@@ -114,7 +115,7 @@ def packed(mask: Tensor) -> Tensor:
 
 
 def unpacked(packs: Tensor, size: int) -> Tensor:
-    """Return the mask [C, size] bool of ``packed`` bytes."""
+    """Unpack the bool mask [C, size] from the bytes of ``packed``."""
     places = torch.arange(
         8,
         dtype=torch.uint8,

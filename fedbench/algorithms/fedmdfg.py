@@ -15,8 +15,9 @@ from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
-_ZERO = 1e-12  # of the longest vector: a client that did not move
-# of the mean vector: a shortest point of this length is an error of the quadratic program
+_ZERO = 1e-12  # a client whose vector is shorter than this fraction of the longest did not move
+# a shortest point below this fraction of the mean vector's length is an error of the quadratic
+# program
 _STILL = 1e-6
 
 
@@ -31,35 +32,35 @@ def fedmdfg(
     armijo: NonNegative = 1e-4,
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """FedMDFG: the shortest common descent direction, with a guidance towards equal losses.
+    """FedMDFG: the shortest common descent direction, with guidance towards equal losses.
 
     Source: Pan et al., AAAI 2023.
 
-    Ĝ_k are the clients' vectors at their mean length. d is the shortest point of the convex hull of
-    the Ĝ_k, those of the last round's clients that are absent, and, while the losses are further
-    than θ from equal, hᵀĜ with h ∝ (1̂·F̂)F̂ - 1̂; it is given the length of the mean Ĝ. w <- w - a
-    d.
+    Ĝ_k are the clients' vectors, scaled to their mean length. d is the shortest point in the convex
+    hull of the Ĝ_k, the Ĝ of clients in the last round that are now absent, and, while the angle
+    between the losses and equal losses exceeds θ, hᵀĜ with h ∝ (1̂·F̂)F̂ - 1̂. d is scaled to the
+    length of the mean Ĝ. w <- w - a d.
 
     Args:
-        local: The local solver; with ``source`` "gradient" plain SGD, as clients then take no step
-            of their own.
+        local: The local solver; plain SGD if ``source`` is "gradient", because clients then take no
+            local steps.
         theta: Angle θ between the losses and equal losses, in degrees, above which the guidance is
             active.
-        step: Step size a: "fixed" is η_g (times η_l for gradients); "search" begins at 2^s times
-            that, halves it, and takes the first that lowers every loss by armijo · a · Ĝ_k·d and,
-            under guidance, brings the losses nearer to equal (the paper). The cohort measures all
-            candidates.
+        step: Step size a: "fixed" is η_g (times η_l for gradients); "search" starts at 2^s times
+            that, halves it repeatedly, and takes the first value that decreases every loss by
+            armijo · a · Ĝ_k·d and, under guidance, makes the losses more equal (the paper). The
+            cohort evaluates all candidates.
         source: The clients' vectors: Δ_k ("delta"), or ∇F_k(w) on all training examples
             ("gradient", the paper).
         force: Whether guidance is also active if the losses of some, but not all, clients of the
-            cohort rose above their mean so far (the authors' code).
+            cohort exceed their own mean so far (the authors' code).
         s: Number of halvings of the search above and below the fixed step size.
-        armijo: Share of the linear decrease that the search asks for.
-        server_lr: The server's step size η_g.
+        armijo: Share of the linear decrease that the search requires.
+        server_lr: Server step size η_g.
 
-    Identity: one client with a fixed step is FedAvg; without guidance d is FedMGDA+'s direction at
-    another length. Deviation: the authors' search allows an increase where a decrease is meant, and
-    its test of fairness is void.
+    Identity: with one client and a fixed step, the method is FedAvg; without guidance, d is
+    FedMGDA+'s direction with another length. Deviation: the authors' search allows an increase
+    where a decrease is intended, and its fairness test has no effect.
     """
     gradients = source == "gradient"
     if gradients:
@@ -80,7 +81,7 @@ def fedmdfg(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the models to choose from, their making, and the server's records of losses."""
+        """Return the candidate models, the direction behind them, and the server's loss records."""
         w, ids, loss = server["w"], cohort.id, cohort.probe["loss"]
         expected, count = server["expected"][ids], server["count"][ids]
         rose = (loss > expected) & (count > 0)
@@ -147,7 +148,7 @@ def fedmdfg(
     )
 
 
-# ---- the direction with fair guidance, and the search for a step size
+# ---- the direction with fair guidance, and the step-size search
 
 
 def direction(
@@ -157,23 +158,24 @@ def direction(
     theta: float,
     forced: Tensor,
 ) -> State:
-    """Return the shortest common descent direction of vectors of one length.
+    """Return the shortest common descent direction of vectors of equal length.
 
-    A row towards equal losses is among the vectors if the guidance is active.
+    If the guidance is active, the vectors include one that points towards equal losses.
 
     Args:
         g: The clients' vectors [C, P].
-        loss: Their losses [C], float64.
-        kept: Vectors of absent clients [K, P], taken as they are.
+        loss: The clients' losses [C], float64.
+        kept: Vectors of absent clients [K, P], used without scaling.
         theta: Angle in degrees between the losses and equal losses, above which the guidance is
             active.
-        forced: Whether it is active at any angle.
+        forced: Whether the guidance is active at any angle.
 
     Returns:
         "d" [P], with the length of the mean vector, or 0 if the vectors have no common descent
-        direction; "stretch", its length over that of the shortest point; "slope" [C], d's products
-        with the vectors; "live" [C], which clients moved; "fair", whether the guidance is active;
-        "rows" [L, P], the vectors of those that moved, at their mean length.
+        direction; "stretch", the ratio of its length to that of the shortest point; "slope" [C],
+        the inner products of d with the vectors; "live" [C], a mask of the clients that moved;
+        "fair", whether the guidance is active; "rows" [L, P], the vectors of the clients that
+        moved, scaled to their mean length.
     """
     count = len(g)
     rows = torch.cat([g, kept])
@@ -227,7 +229,7 @@ def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
     ones = live / live.sum().clamp_min(1).double().sqrt()
     h = (ones @ unit) * unit - ones
     size = h.norm()
-    # arccos would lose half of the digits at small angles
+    # arccos would lose half of the digits for small angles
     angle = torch.atan2(size, ones @ unit) * (180 / pi)
     known = (size > _ZERO) & unit.any()
     return torch.where(known, h / size, 0.0), torch.where(known, angle, 0.0)
@@ -239,10 +241,10 @@ def step_sizes(
     stretch: float,
     changed: bool,
 ) -> Tensor:
-    """Return the step sizes to try, each half of the one before.
+    """Return the step sizes to try, each half of the previous one.
 
-    They go from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch. A
-    direction of length 0 (``stretch`` 0) has nothing to try but base.
+    They range from 2^s · base, or base if the cohort has changed, down to 2^-s base / stretch. For
+    a direction of length 0 (``stretch`` 0), only base is returned.
     """
     sizes = [base if changed or not stretch else 2.0**s * base]
     while stretch and sizes[-1] / 2 >= 2.0**-s * base / stretch:
@@ -258,13 +260,14 @@ def chosen(
 ) -> Tensor:
     """Return the position of the step size to take.
 
-    That is the first that decreases every loss enough and, under guidance, brings the losses nearer
-    to equal; else the first that decreases their sum; else the one with the smallest sum.
+    This is the first step size that decreases every loss enough and, under guidance, makes the
+    losses more equal; otherwise the first that decreases their sum; otherwise the one with the
+    smallest sum.
 
     Args:
-        before: Losses at the broadcast model [C].
-        tried: Losses at the candidates [C, J].
-        least: Decreases that are enough [C, J].
+        before: Losses [C] at the broadcast model.
+        tried: Losses [C, J] at the candidates.
+        least: Required decreases [C, J].
         fair: Whether the guidance is active.
     """
     enough = (before.unsqueeze(1) - tried >= least).all(0)
@@ -279,6 +282,6 @@ def chosen(
 
 
 def _evenness(loss: Tensor) -> Tensor:
-    """Return √C times the cosine of losses [C, ...] and equal losses."""
+    """Return √C times the cosine of the angle between losses [C, ...] and equal losses."""
     cosine: Tensor = loss.sum(0) / torch.linalg.vector_norm(loss, dim=0)
     return cosine

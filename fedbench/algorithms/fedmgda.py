@@ -23,19 +23,19 @@ def fedmgda(
 
     Source: Hu et al., IEEE TNSE 2022, Alg. 1.
 
-    ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε; w <- w
-    - η_g Σ λ*_k ḡ_k. The step is not scaled back: it is at most η_g long.
+    ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε;
+    w <- w - η_g Σ λ*_k ḡ_k. The step is not rescaled: its length is at most η_g.
 
     Args:
         local: The local solver.
-        eps: Largest distance ε in [0, 1] of a weight from its prior.
-        server_lr: The server's step size η_g, a length in parameter space if ``normalize``.
+        eps: Largest deviation ε in [0, 1] of a weight from its prior.
+        server_lr: Server step size η_g, a length in parameter space if ``normalize``.
         normalize: Whether to divide Δ_k by its length.
         prior: Prior weights λ0, by number of training examples ("size") or "uniform".
 
     Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality
-    where λ_k > 0. Deviation: a client that did not move is left out and λ0 is renormalised;
-    otherwise it would stop all others.
+    if λ_k > 0. Deviation: a client that did not move is left out and λ0 is renormalised; otherwise,
+    it would prevent any step.
     """
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
@@ -46,7 +46,7 @@ def fedmgda(
         start = normalized(cohort.p.double() * moved)
         low = (start - eps).clamp_min(0) * moved
         high = (start + eps).clamp_max(1) * moved
-        # if no client moved all vectors are 0, and any weights are right
+        # if no client moved, all vectors are 0 and any weights are correct
         high = torch.where(moved.any(), high, 1.0)
         weight = start
         if eps:

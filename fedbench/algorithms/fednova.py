@@ -15,13 +15,13 @@ def fednova(
     server_momentum: HalfOpenUnit = 0.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """FedNova: an average of steps of unit length, of which τ_eff are taken.
+    """FedNova: an average of normalised updates, scaled by the effective number of steps τ_eff.
 
     Source: Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1.
 
-    a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
-    [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k /
-    a_k.
+    a_k = ||a||_1 is the total weight of a constant gradient in τ_k local steps: τ_k for plain SGD,
+    and [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k
+    / a_k.
 
     Args:
         local: The local solver, which must be linear in the gradients.
@@ -32,9 +32,9 @@ def fednova(
     Raises:
         RequestError: If the local solver has no a_k.
 
-    Identity: equal a_k is FedAvg. Deviation: Nesterov momentum and clipping are not in the paper;
-    a_k is then counted for Nesterov's direction, and clipping (which is not linear) is ignored in
-    it.
+    Identity: with equal a_k, the method is FedAvg. Deviation: Nesterov momentum and clipping are
+    not in the paper; a_k is computed for Nesterov's direction, and ignores clipping (which is not
+    linear).
     """
     passes = local.passes
     if passes is None:

@@ -17,14 +17,14 @@ def fedprox(
     Source: Li et al., MLSys 2020, Alg. 2.
 
     Args:
-        local: The local solver; clipping, decay and momentum act on the whole gradient, proximal
-            term included.
+        local: The local solver; clipping, decay and momentum act on the whole gradient, including
+            the proximal term.
         mu: Strength μ of the proximal term.
-        server_lr: The server's step size η_g.
+        server_lr: Server step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: μ = 0 is FedAvg. Deviation: all clients finish their local work; the paper's
-    stragglers are ``availability=stragglers`` with kind=share and late=partial.
+    Identity: μ = 0 is FedAvg. Deviation: all clients finish their local training; for the paper's
+    stragglers, use ``availability=stragglers`` with kind=share and late=partial.
     """
     return Algorithm(
         **descent(local, extra=ProximalTerm(mu)),

@@ -18,17 +18,17 @@ def fedsam(
 
     Source: Qu et al., ICML 2022.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch) as one vector; w <- w - η_l ∇F_k(ŵ; batch), the same
-    batch. g = 0: ŵ = w.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch) as one vector; w <- w - η_l ∇F_k(ŵ; batch), with the same
+    batch. If g = 0, ŵ = w.
 
     Args:
-        local: The local solver; clipping, decay and momentum act on the second gradient, decay at
-            w.
+        local: The local solver; clipping, decay and momentum act on the second gradient, and decay
+            is evaluated at w.
         rho: Radius ρ.
-        server_lr: The server's step size η_g.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
-    Identity: ρ = 0 is FedAvg; the distance to FedAvg is O(ρ).
+    Identity: ρ = 0 is FedAvg; in general, the distance to FedAvg is O(ρ).
     """
     solver = descent(
         local, lambda oracle, msg, local, batch, info: uphill(oracle, local["w"], batch, rho)[1]
@@ -44,23 +44,23 @@ def mofedsam(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """MoFedSAM: FedSAM whose local steps go partly along the mean gradient m of the last round.
+    """MoFedSAM: FedSAM with local steps that partly follow the mean gradient m of the last round.
 
     Source: Qu et al., ICML 2022.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), the same
-    batch. Server: m <- Σ p_k Δ_k / (η_l τ_k), from 0; w <- w - η_g Σ p_k Δ_k.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), with the same
+    batch. Server: m <- Σ p_k Δ_k / (η_l τ_k), initially 0; w <- w - η_g Σ p_k Δ_k.
 
     Args:
         local: The local solver, plain SGD.
         rho: Radius ρ.
         alpha: Share α in [0, 1] of the client's own gradient (the paper's β).
-        server_lr: The server's step size η_g.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Raises:
-        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of
-            gradients.
+        RequestError: If the local solver is not plain SGD, because Δ_k / (η_l τ_k) would not be a
+            mean of gradients.
 
     Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
     """

@@ -23,28 +23,31 @@ def fedspeed(
     server: Literal["cohort", "all"] = "cohort",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """FedSpeed: FedDyn's corrected proximal term, with gradients at a nearby point.
+    """FedSpeed: FedDyn's corrected proximal term with gradients at a nearby point.
 
     Source: Sun et al., ICLR 2023.
 
-    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox (w -
-    w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0. Server: w <- (1/C) Σ (w_k + u_k), with the
-    new u_k.
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox
+    (w - w^t + u_k); after local training, u_k <- u_k + w_k - w^t, initially 0. Server: w <- (1/C) Σ
+    (w_k + u_k), with the new u_k.
 
     Args:
         local: The local solver, plain SGD.
         prox: Strength of the proximal term, 1/λ in the paper.
         alpha: Share α in [0, 1] of the gradient at ŵ.
         rho: Radius ρ.
-        server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean
-            of the u_k of all N clients (the authors' code). The same if every client takes part.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
-            not count.
+        server: "cohort" is the server step above (the paper); "all" is w <- (1/C) Σ w_k + ū, where
+            ū is the mean of the u_k of all N clients (the authors' code). Both are equal if every
+            client takes part.
+        examples: Number of training examples of every client, [N], set by the run. Clients without
+            examples do not count.
 
     Raises:
-        RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
+        RequestError: If the local solver is not plain SGD, because u_k would not converge to a
+            gradient.
 
-    Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
+    Identity: if ρ = 0 or α = 0, and every client takes part or server = "all", the method is FedDyn
+    with α = prox.
     """
     without(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
 

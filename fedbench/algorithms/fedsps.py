@@ -15,11 +15,11 @@ def fedsps(
     gamma_b: Positive = 1.0,
     l_star: float = 0.0,
 ) -> Algorithm:
-    """FedSPS: local steps of the stochastic Polyak size, averaged uniformly.
+    """FedSPS: local SGD with stochastic Polyak step sizes, averaged uniformly.
 
     Source: Mukherjee et al., 2023, Alg. 1.
 
-    Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²),
+    Each step uses the loss and gradient of one batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²),
     γ_b); w <- w - γ ∇F_k. ``local.lr`` is not used.
 
     Args:
@@ -28,8 +28,8 @@ def fedsps(
         gamma_b: Upper bound γ_b of the step size.
         l_star: Lower bound ℓ* of the loss; below it the step is 0.
 
-    Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is
-    solved in one step.
+    Identity: with a small γ_b, the method is FedAvg with rate γ_b and uniform weights; with c = ½,
+    it solves a quadratic in one step.
     """
     without(local, "fedsps", "its step size comes from the batch's own loss and gradient")
 

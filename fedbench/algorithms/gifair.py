@@ -24,22 +24,24 @@ def gifair(
 
     Source: Yue, Nouiehed & Al Kontar, 2022.
 
-    Its gradient weighs clients by p_k + λ r_k, r_k = Σ_j sign(F_k - F_j) the rank of client k; λ =
-    share · min p_k / (C-1) keeps the weights positive. Every client is a group of its own; ranks,
-    p_k and C are those of the cohort.
+    The gradient weights client k by p_k + λ r_k, where r_k = Σ_j sign(F_k - F_j) is its rank;
+    λ = share · min p_k / (C-1) keeps the weights positive. Every client is a separate group; ranks,
+    p_k and C refer to the cohort.
 
     Args:
         local: The local solver.
-        share: Strength of fairness in [0, 1), as a share of the largest λ.
-        form: Where the weights act: "server", w <- w - Σ (p_k + λ r_k) Δ_k; "local", the rate of
-            client k is multiplied by 1 + λ r_k/p_k and the local models are averaged by p_k (the
-            paper).
-        rank_at: Losses that are ranked: "before", F_k(w^t); "last", those that the clients measured
-            in the last round they took part in; a client without one has rank 0 towards all others.
+        share: Strength of fairness in [0, 1), as a fraction of the largest λ.
+        form: Where the weights apply: for "server", w <- w - Σ (p_k + λ r_k) Δ_k; for "local", the
+            rate of client k is multiplied by 1 + λ r_k/p_k and the local models are averaged with
+            weights p_k (the paper).
+        rank_at: Losses to rank: "before" ranks F_k(w^t); "last" ranks the loss that each client
+            measured in its last round. A client without such a loss has sign 0 relative to all
+            others.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: share = 0 is FedAvg; both forms agree for one full-batch step. Deviation: "last"
-    remembers losses at the broadcast model, the authors' code mean losses during local training.
+    Identity: share = 0 is FedAvg; both forms are equal for one full-batch step. Deviation: "last"
+    stores losses at the broadcast model, whereas the authors' code stores mean losses during local
+    training.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:

@@ -23,21 +23,21 @@ def local_adam(
     state: Literal["persist", "reset"] = "persist",
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """FedAvg whose local solver is Adam, with moments of each client's own.
+    """Local Adam: FedAvg with Adam as the local solver and separate moments on each client.
 
-    Source: FedCAda paper, Alg. 1: its baseline.
+    Source: FedCAda paper, Alg. 1 (its baseline).
 
     Args:
-        local: Clipping and weight decay of the gradient; momentum is refused.
+        local: The local solver; only its clipping and weight decay are used. Momentum is refused.
         beta1: Decay β1 of the first moment.
         beta2: Decay β2 of the second moment.
         eps: Constant ε added to the denominator.
-        state: "persist": a client keeps m, v and the count of steps between rounds; "reset": they
-            start from 0 in every round.
+        state: With "persist", a client keeps m, v and the step count between rounds; with "reset",
+            they start from 0 in every round.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
 
-    Identity: one client with moments that persist is Adam. Deviation: the text of the paper has
-    lost its pseudo-code. Clients that do not take part keep their old moments.
+    Identity: with one client and persistent moments, the method is Adam. Deviation: our copy of the
+    paper lacks the pseudo-code. Clients that do not take part keep their old moments.
     """
     local = without(local, "local_adam", "Adam has its own", "momentum", "adaptive steps")
     solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))

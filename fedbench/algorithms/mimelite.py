@@ -22,29 +22,30 @@ def mimelite(
     server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
-    """MimeLite: the clients' steps use the server's optimizer state, frozen for the round.
+    """MimeLite: local steps that use the server's optimizer state, frozen during the round.
 
     Source: Karimireddy et al., 2021.
 
-    Local: w <- w - η_l ((1-β1) ∇F_k(w; batch) + β1 m), for base "adam" divided by √v + ε. Server: c
-    = Σ p_k ∇F_k(w^t) on all training examples; m <- β1 m + (1-β1) c, v <- β2 v + (1-β2) c², from 0,
-    without bias correction; w <- w - η_g Σ p_k Δ_k.
+    Local: w <- w - η_l ((1-β1) ∇F_k(w; batch) + β1 m), and with base "adam" the direction is
+    divided by √v + ε. Server: c = Σ p_k ∇F_k(w^t) on all training examples; m <- β1 m + (1-β1) c,
+    v <- β2 v + (1-β2) c², initially 0, without bias correction; w <- w - η_g Σ p_k Δ_k.
 
     Args:
         local: The local solver, plain SGD.
         base: The optimizer whose state is shared, "momentum" or "adam".
         beta1: Decay β1 of m, in [0, 1).
         beta2: Decay β2 of v, in [0, 1); for "adam".
-        eps: Constant ε of the denominator; for "adam". In the first round v = 0, and steps are
-            (1-β1) ∇F/ε.
-        server_lr: The server's step size η_g.
+        eps: Constant ε of the denominator; for "adam". In the first round, v = 0 and the direction
+            is (1-β1) ∇F/ε.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Raises:
-        RequestError: If the local solver is not plain, since the base optimizer is the only one.
+        RequestError: If the local solver is not plain SGD, because the base optimizer takes its
+            place.
 
-    Identity: β1 = 0 with "momentum" is FedAvg; one full-batch step per round is FedAvgM with β = β1
-    and η_g = 1-β1.
+    Identity: β1 = 0 with "momentum" is FedAvg; with one full-batch step per round, the method is
+    FedAvgM with β = β1 and η_g = 1-β1.
     """
     without(local, "mimelite", "its local steps are those of the base optimizer")
     adam = base == "adam"

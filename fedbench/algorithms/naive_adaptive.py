@@ -15,20 +15,20 @@ def naive_adaptive(
     beta: HalfOpenUnit = 0.5,
     eps: NonNegative = 0.0,
 ) -> Algorithm:
-    """FedAvg with each client's own second moment.
+    """Naive local-adaptive FedAvg: FedAvg with a separate second moment on each client.
 
-    Source: Wu et al., AAAI 2023, Alg. 1: their counter-example.
+    Source: Wu et al., AAAI 2023, Alg. 1 (their counter-example).
 
-    v_k <- β v_k + (1-β) g², kept between rounds and never shared, from 0; w <- w - η_l g / (√v_k +
-    ε), without bias correction or first moment; uniform averages.
+    v_k <- β v_k + (1-β) g², initially 0, kept between rounds and never shared; w <- w - η_l g /
+    (√v_k + ε), without bias correction or first moment. The server averages uniformly.
 
     Args:
-        local: Clipping and weight decay of the gradient; momentum is refused.
+        local: The local solver; only its clipping and weight decay are used. Momentum is refused.
         beta: Decay β of the second moment.
         eps: Constant ε added to the denominator, 0 as printed; 1e-8 is safer in float32.
 
-    Identity: β = 0, ε = 0 is a step by the sign of the gradient. Deviation: 0/0 is 0. Line 8 prints
-    √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
+    Identity: with β = 0 and ε = 0, a step follows the sign of the gradient. Deviation: 0/0 is 0.
+    Line 8 prints √v_{t,i} in a sum over j, but the proof shows that v_{t,j} is intended.
     """
     local = without(
         local, "naive_adaptive", "it has its own adaptation", "momentum", "adaptive steps"

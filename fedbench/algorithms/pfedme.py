@@ -18,30 +18,30 @@ def pfedme(
     start: Literal["warm", "reset"] = "warm",
     weights: Weights = "size",
 ) -> Algorithm:
-    """Personal models θ_k near x_k, which averages to w (pFedMe).
+    """Personal models θ_k near local models x_k, whose average is w (pFedMe).
 
     Source: Dinh, Tran & Nguyen, NeurIPS 2020.
 
-    x = θ = w^t; every local step takes one batch, K times θ <- θ - η_p (∇F_k(θ; batch) + λ (θ -
-    x)), and then x <- x - η_l λ (x - θ). Server: w <- (1-β) w + β Σ p_k x_k. Clients are judged on
-    their last θ_k, before their first round on w^0.
+    Initially, x = θ = w^t. Every local step takes one batch, repeats θ <- θ - η_p (∇F_k(θ;
+    batch) + λ (θ - x)) K times, and then sets x <- x - η_l λ (x - θ). Server: w <- (1-β) w + β Σ
+    p_k x_k. Clients are evaluated on their last θ_k, or on w^0 before their first round.
 
     Args:
         local: The local solver, plain SGD.
         lam: Strength λ of the pull of θ towards x; η_l λ should be below 1.
-        inner: Number K of steps of θ on a batch.
+        inner: Number K of steps of θ per batch.
         personal_lr: Learning rate η_p of θ.
-        beta: The server's step size β.
-        start: Whether θ goes on over the local steps of a round ("warm", the authors' code) or
-            starts at x in each ("reset").
+        beta: Server step size β.
+        start: Whether θ continues across the local steps of a round ("warm", the authors' code) or
+            restarts from x in each step ("reset").
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
-        RequestError: If the local solver is not plain: its steps are those above.
+        RequestError: If the local solver is not plain SGD, because the local steps are those above.
 
-    Identity: K = 1, η_p = 1/λ, "reset" and β = 1 is FedAvg. Deviation: the authors' code decays θ
-    by 0.001, trains all clients and averages a sample of them, and replaces θ_k by x_k before it
-    evaluates.
+    Identity: with K = 1, η_p = 1/λ, "reset" and β = 1, the method is FedAvg. Deviation: the
+    authors' code applies weight decay 0.001 to θ, trains all clients and averages a sample of them,
+    and replaces θ_k with x_k before evaluation.
     """
     without(local, "pfedme", "its local steps are proximal ones")
 

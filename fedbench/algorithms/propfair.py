@@ -20,25 +20,25 @@ def propfair(
     server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
-    """PropFair: proportional fairness, the objective Σ p_k (-log(M - F_k)).
+    """PropFair: proportional fairness, with the objective Σ p_k (-log(M - F_k)).
 
     Source: Zhang et al., TMLR 2023.
 
-    Local steps descend along c ∇F_k(w; batch), c = 1/(M - F_k(w; batch)) with the loss of the same
-    batch; where M - F_k < ε the logarithm is continued in another way (``tail``). The server is
+    Local steps descend along c ∇F_k(w; batch), where c = 1/(M - F_k(w; batch)) uses the loss of the
+    same batch. For M - F_k < ε, the logarithm is replaced as set by ``tail``. The server step is
     that of FedAvg.
 
     Args:
         local: The local solver; clipping, decay and momentum act on the scaled gradient.
-        M: Baseline M of the utility M - F_k, above the losses that training is to reach.
+        M: Baseline M of the utility M - F_k; it should exceed the losses that training is to reach.
         eps: Smallest utility ε for which the logarithm is used.
-        tail: Factor c where the utility is below ε: "huber" is 1/ε, which continues the slope (the
-            paper); "scaled" is 1/M, which lets it fall (the authors' code).
-        server_lr: The server's step size η_g.
+        tail: Factor c for utilities below ε: "huber" is 1/ε, which keeps the slope at ε (the
+            paper); "scaled" is 1/M, which reduces the slope (the authors' code).
+        server_lr: Server step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
-    Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); M -> ∞ with η_l = M η
-    tends to FedAvg(η).
+    Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); for M -> ∞ with η_l = M
+    η, the method tends to FedAvg with rate η.
     """
     below = 1 / eps if tail == "huber" else 1 / M
 

@@ -8,7 +8,7 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, lengths
 
-_OFFSET = 1e-10  # added to every loss, as the authors' code does
+_OFFSET = 1e-10  # added to every loss, as in the authors' code
 
 
 def qfedavg(
@@ -17,7 +17,7 @@ def qfedavg(
     q: NonNegative = 1.0,
     L: Positive | None = None,
 ) -> Algorithm:
-    """Weights by powers of the losses (q-FedAvg), for the objective Σ F_k^{q+1}/(q+1).
+    """Weighting by powers of the losses (q-FedAvg), for the objective Σ F_k^{q+1}/(q+1).
 
     Source: Li et al., ICLR 2020, Alg. 2.
 
@@ -28,11 +28,11 @@ def qfedavg(
     Args:
         local: The local solver.
         q: Exponent q >= 0, the strength of fairness.
-        L: Estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's
-            comparison needs L = 1).
+        L: Estimate of the Lipschitz constant. If None, 1/η_l as in the paper (the comparison in the
+            AdaFedAdam paper needs L = 1).
 
-    Identity: q = 0 is FedAvg with uniform weights, for any L. Deviation: numerator and denominator
-    are both divided by (max F)^q, so that a large q does not overflow.
+    Identity: q = 0 is FedAvg with uniform weights, for any L. Deviation: both numerator and
+    denominator are divided by (max F)^q, so that a large q does not cause overflow.
     """
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:

@@ -19,20 +19,21 @@ def scaffold(
     option: Literal[1, 2] = 2,
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
-    """SCAFFOLD: local gradients corrected by control variates c, c_k.
+    """SCAFFOLD: local gradients corrected by control variates c and c_k.
 
     Source: Karimireddy et al., ICML 2020, Alg. 1.
 
-    Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all
-    training examples; option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l), τ_k the number of steps. Server:
-    w <- w - η_g (1/C) Σ Δ_k, c <- c + (1/N) Σ (c_k⁺ - c_k); c stays the mean of all N c_k.
+    Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After local training, with option 1:
+    c_k⁺ = ∇F_k(w^t) on all training examples; with option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l),
+    where τ_k is the number of steps. Server: w <- w - η_g (1/C) Σ Δ_k, c <- c + (1/N) Σ
+    (c_k⁺ - c_k); c remains the mean of all N c_k.
 
     Args:
-        local: The local solver; with option 2 plain SGD.
-        server_lr: The server's step size η_g.
+        local: The local solver; option 2 requires plain SGD.
+        server_lr: Server step size η_g.
         option: Number of the option, 1 or 2.
-        examples: Training examples of all clients, [N]; a run gives them. Clients without any do
-            not count.
+        examples: Number of training examples of every client, [N], set by the run. Clients without
+            examples do not count.
 
     Raises:
         RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean

@@ -27,17 +27,19 @@ def stem(
 
     Source: Khanduri et al., NeurIPS 2021, Alg. 1.
 
-    Step t: one batch, two gradients; d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1})); x_k <- x_k -
-    η_t d_k. After the steps of a round x and d are averaged, with uniform weights.
+    Step t computes two gradients on one batch: d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1}));
+    x_k <- x_k - η_t d_k. After the steps of a round, x and d are averaged with uniform weights.
 
     Args:
-        local: Clipping and weight decay, which act on both gradients; momentum is refused.
-        alpha: Momentum parameter α, the paper's a_t = c η_t² held constant.
-        decay_w: The w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
-        init_step: Whether the exchange before the first round, which measures d_0, also steps along
-            it ("plain") or not ("none").
+        local: The local solver; only its clipping and weight decay are used, on both gradients.
+            Momentum is refused.
+        alpha: Momentum parameter α: the paper's a_t = c η_t², kept constant.
+        decay_w: The w in η_t = η_l / (w + t)^(1/3), with t in steps. If None, the rate is constant.
+        init_step: Whether the exchange before the first round, which computes d_0, also takes a
+            step along it ("plain") or not ("none").
 
-    Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
+    Identity: α = 1 is local SGD; with one full-batch step per round, the method is gradient
+    descent.
     """
     solver = without(local, "stem", "the method has its own", "momentum", "adaptive steps")
 

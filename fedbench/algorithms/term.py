@@ -15,20 +15,21 @@ def term(
     weights: Weights = "uniform",
     server_lr: Positive = 1.0,
 ) -> Algorithm:
-    """Federated TERM: tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
+    """Federated TERM: tilted weights ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
 
     Source: Li et al., ICLR 2021.
 
     Args:
         local: The local solver.
-        t: The tilt: clients with a high loss count more if it is above 0, and less if it is below.
+        t: The tilt: clients with a high loss count more if it is positive, and less if it is
+            negative.
         weights: Weights p_k, "uniform" (all of the authors' code) or by number of training examples
             ("size").
-        server_lr: The server's step size η_g; 1/C imitates the trainer of the authors' TERM
-            repository, which averages twice.
+        server_lr: Server step size η_g; 1/C imitates the trainer of the authors' TERM repository,
+            which averages twice.
 
-    Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the
-    highest loss alone.
+    Identity: t = 0 is FedAvg with the same weights; for t -> ∞, only the model of the client with
+    the highest loss counts.
     """
 
     def tilted(server: State, cohort: ClientInfo) -> Tensor:

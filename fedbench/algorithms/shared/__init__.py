@@ -1,1 +1,1 @@
-"""Parts of several methods."""
+"""Parts shared by several methods."""

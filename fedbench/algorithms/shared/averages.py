@@ -1,4 +1,4 @@
-"""Parts of methods whose server keeps a mean of the clients' moves, or sends a momentum to them."""
+"""Parts of methods whose server averages client drifts or sends a momentum to the clients."""
 
 from collections.abc import Sequence
 
@@ -19,21 +19,21 @@ from fedbench.core.types import ClientInfo, State, Step, weighted_sum
 
 
 def participants(num_clients: int, examples: Sequence[int] | None) -> int:
-    """Return the number of clients with training examples; all if these are not known."""
+    """Return the number of clients with training examples; all if the counts are unknown."""
     return num_clients if examples is None else sum(n > 0 for n in examples)
 
 
 def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
-    """Return the method with this local step and FedDyn's states of clients and server.
+    """Return a method that combines a local step with FedDyn's client and server states.
 
-    Clients keep u_k <- u_k - Δ_k, from 0, the local variable "drift". The server keeps the mean ū
-    of the u_k of all N clients: ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū; "mean" is w
-    before ū is added.
+    Each client keeps u_k <- u_k - Δ_k, initially 0, in the local variable "drift". The server keeps
+    the mean ū of the u_k of all N clients: ū <- ū - (1/N) Σ Δ_k and w <- w - (1/C) Σ Δ_k + ū;
+    "mean" is w before ū is added.
 
     Args:
         step: The local step.
-        examples: Training examples of all clients; those without any never take part and do not
-            count. None: all count.
+        examples: Number of training examples of every client. Clients without examples never take
+            part and are not counted. If None, all clients are counted.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -84,9 +84,8 @@ def with_mean_drift(step: Step, examples: Sequence[int] | None) -> Algorithm:
 def blended(share: float) -> LocalPart:
     """Return the local solver w <- w - η_l (share · ∇F_k(w; batch) + (1-share) m).
 
-    m is in the message.
-    It is written as a step of rate share · η_l along ∇F_k + m (1-share)/share, which compiled code
-    knows. With share 0, m must be 0.
+    The message contains m. The step is implemented as a step of rate share · η_l along ∇F_k + m
+    (1-share)/share, which compiled code supports. If ``share`` is 0, m must be 0.
     """
     ratio = (1 - share) / share if share else 0.0
     return descent(
@@ -104,10 +103,10 @@ def with_mean_gradient(
     server_lr: float,
     weights: Weights,
 ) -> Algorithm:
-    """Return the method with this local solver and FedCM's server.
+    """Return a method that combines a local solver with FedCM's server.
 
     The server sends the mean gradient m to the clients: w <- w - η_g Σ p_k Δ_k, m <- Σ p_k Δ_k /
-    (η_l τ_k), from 0.
+    (η_l τ_k), with m initially 0.
     """
 
     def update(
@@ -115,7 +114,7 @@ def with_mean_gradient(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        # two sums of one upload, which is therefore held
+        # the upload enters two sums, so it cannot be added up as clients finish
         delta, p = uploads["delta"], cohort.p.double()
         d = weighted_sum(p, delta).to(delta.dtype)
         m = weighted_sum(p / (cohort.lr * cohort.steps), delta).to(delta.dtype)

@@ -1,15 +1,16 @@
-"""Gram matrices of the vectors of a cohort, and quadratic programs on them, in float64."""
+"""Gram matrices of a cohort's vectors, and quadratic programs on them, in float64."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-# weight of the proximal term, in units of the mean squared length; 1e-10 / this bounds the rounding
+# weight of the proximal term, relative to the mean squared length; the rounding error is at most
+# 1e-10 / _PROXIMAL
 _PROXIMAL = 1e-6
 _TOLERANCE = 1e-11  # on sums and bounds
-_NARROW = 1e-6  # if the bounds leave less than this free, there is only one choice
-_STEPS = 50  # at most; a step of x by s leaves a residual of _PROXIMAL * s
-_COLUMNS = 2**22  # values turned into float64 at once
+_NARROW = 1e-6  # if the bounds leave less freedom than this, there is only one choice
+_STEPS = 50  # maximum; if x changes by s in a step, the residual is _PROXIMAL * s
+_COLUMNS = 2**22  # number of values converted to float64 at once
 
 
 def gram(g: Tensor) -> Tensor:
@@ -34,9 +35,9 @@ def shortest_combination(
         low: Lower bounds [C], with Σ low < 1.
         high: Upper bounds [C], with Σ high > 1.
 
-    A dual active-set method (DAQP: Arnström, Bemporad & Axehill, IEEE TAC 2022) on the host, in
-    proximal steps, so that K may be singular. The conditions of optimality hold to 1e-8 of the mean
-    squared length.
+    The solver is a dual active-set method (DAQP: Arnström, Bemporad & Axehill, IEEE TAC 2022) on
+    the host, with proximal steps, so that K may be singular. The optimality conditions hold to
+    within 1e-8 of the mean squared length.
 
     Raises:
         ArithmeticError: If the solver finds no solution.
@@ -46,21 +47,21 @@ def shortest_combination(
 
 
 def shortest_in_hull(k: Tensor) -> Tensor:
-    """Return the weights [C] of the shortest point of the convex hull of vectors.
+    """Return the weights [C] of the shortest point in the convex hull of some vectors.
 
     Args:
         k: Inner products of the vectors [C, C], float64.
 
-    The quadratic program ends at a small residual, which for nearly equal vectors is far from a
-    small error. Between the vectors that it finds, the weights are those of a linear system, where
-    this meets the conditions better.
+    The quadratic program stops at a small residual, but for nearly equal vectors the error may
+    still be large. The weights of the vectors that it selects are therefore recomputed from a
+    linear system, if the result satisfies the optimality conditions better.
 
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
     products = k.numpy(force=True)
     size = len(products)
-    # a bound of 1 would be met with Σ λ = 1
+    # 2, because an upper bound of 1 could be active together with Σ λ = 1
     low = np.zeros(size)
     high = np.full(size, 2.0)
     weights = _quadratic_program(products, low, high)
@@ -82,7 +83,7 @@ def shortest_in_hull(k: Tensor) -> Tensor:
 
 
 def _unevenness(slope: np.ndarray, used: np.ndarray) -> float:
-    """Return by how much the slopes K λ exceed their minimum where λ > 0; 0 is optimal."""
+    """Return the largest excess of the slopes K λ over their minimum where λ > 0; 0 is optimal."""
     return float(slope[used].max() - slope.min())
 
 
@@ -101,9 +102,10 @@ def _quadratic_program(
     import daqp
 
     size = len(k)
-    # λ = low + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
+    # λ = low + rest · x with Σ x = 1: tight bounds are then not smaller than the solver's
+    # tolerances
     rest = 1 - low.sum()
-    if rest < _NARROW:  # there is nothing to choose
+    if rest < _NARROW:  # only one choice
         even: np.ndarray = low + rest / size
         return even
     k_unit = k / _mean_square(k)
@@ -118,7 +120,7 @@ def _quadratic_program(
         sums = np.ones((1, size))
         problem = (curvature, pull, sums, upper, lower, kind)
         x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
-        if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
+        if status != 1:  # with more vectors than dimensions, a cold start can cycle
             x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE, primal_start=before)
         if status != 1:
             raise ArithmeticError(

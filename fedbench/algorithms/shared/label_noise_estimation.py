@@ -1,4 +1,4 @@
-"""Estimates of wrong labels from a model's outputs (FedCorr, Xu et al., CVPR 2022; their code)."""
+"""Estimation of wrong labels from model outputs (FedCorr, Xu et al., CVPR 2022; authors' code)."""
 
 import numpy as np
 import torch
@@ -7,18 +7,18 @@ from torch import Tensor
 
 from fedbench.core.types import PredictFn, State, to_device
 
-_ROWS = 1024  # rows of the distance matrix computed at once
+_ROWS = 1024  # number of rows of the distance matrix computed at once
 
 
 def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     """Return the mean local intrinsic dimension of n softmax outputs [n, K].
 
-    [] float64; 0 for fewer than three outputs.
+    The result has shape [], float64; it is 0 for fewer than three outputs.
 
-    Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k
-    nearest others; k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the
-    score is meaningless: up to 1e6 times the distance, which would put a client of two examples
-    above all others.
+    The score of an example is -k / Σ_j ln(r_j / (r_k + 1e-6)), with the distances r_1 <= ... <= r_k
+    to its k nearest neighbours and k = min(neighbours, n - 1). For k = 1, the ratio differs from 1
+    only by the 1e-6, and the score is meaningless: it would be up to 1e6 times the distance and
+    would rank a client with two examples above all others.
     """
     n = len(outputs)
     k = min(neighbours, n - 1)
@@ -44,14 +44,14 @@ def note_visit(
     predict_fn: PredictFn,
     neighbours: int,
 ) -> State:
-    """Return the server's state with the score and losses of the client that was just visited.
+    """Return the server state updated with the score and losses of the client just visited.
 
-    "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
+    "lid" [N] increases by the client's score; "loss" [T] receives the losses of its examples.
     """
     predictions = predict_fn(server["w"], ids, y)
     outputs = predictions.logits.softmax(1)
     score = mean_lid(outputs, neighbours).view(1)
-    # softmax outputs are taken as logits, as in the authors' code; only the order matters
+    # softmax outputs are used as logits, as in the authors' code; only the order matters
     losses = F.cross_entropy(outputs.double(), predictions.y, reduction="none")
     none = y.new_zeros(len(y), dtype=torch.float64)
     loss = server.get("loss", none)
@@ -68,11 +68,11 @@ def estimate_levels(
     y: Tensor,
     predict_fn: PredictFn,
 ) -> State:
-    """Return the server's state with "level" [N], each client's share of wrong labels.
+    """Return the server state with "level" [N], the share of wrong labels of each client.
 
-    Noisy are the clients in the component of the higher scores; those without a score (fewer than
-    three examples) are clean. The level is the share of the client's losses in the higher component
-    of their own.
+    Clients in the component with the higher scores are noisy; clients without a score (fewer than
+    three examples) count as clean. A noisy client's level is the share of its losses in the higher
+    component of a mixture fitted to its losses.
     """
     scores = server["lid"].numpy(force=True)
     able = np.flatnonzero(scores > 0)
@@ -86,7 +86,7 @@ def estimate_levels(
 
 
 def nearly_clean(server: State) -> np.ndarray:
-    """Return which clients [N] have a noise level of at most 0.1."""
+    """Return a mask [N] of the clients with a noise level of at most 0.1."""
     low: np.ndarray = server["level"].numpy(force=True) <= 0.1
     return low
 
@@ -98,16 +98,15 @@ def corrected(
     confidence: float,
     share: float | None = None,
 ) -> Tensor:
-    """Return the labels [T], those of confident examples of noisy clients predicted by the model.
+    """Return the labels [T], with confident examples of noisy clients relabelled by the model.
 
     Args:
-        server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy
-            clients.
+        server: Server state: "w" is the predicting model, and "level" is above 0 for noisy clients.
         y: Labels [T].
         predict_fn: Evaluates the model on training examples.
         confidence: Probability above which a prediction is confident.
-        share: Fraction of a client's n · level largest losses that may be corrected; None: all
-            examples may be.
+        share: Fraction of a client's n · level largest losses that may be corrected. If None, all
+            examples may be corrected.
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):
@@ -127,13 +126,14 @@ def corrected(
 
 
 def high_component(values: np.ndarray) -> np.ndarray:
-    """Return whether values [n] belong to the higher component of a mixture of two Gaussians.
+    """Return a mask of the values [n] in the higher component of a mixture of two Gaussians.
 
-    That is the component with the larger mean. Fewer than two distinct values: none.
+    The higher component is the one with the larger mean. With fewer than two distinct values, no
+    value belongs to it.
     """
     if len(np.unique(values)) < 2:
         return np.zeros(len(values), dtype=bool)
-    from sklearn.mixture import GaussianMixture  # late: it takes seconds
+    from sklearn.mixture import GaussianMixture  # imported late, because it takes seconds
 
     column = values.reshape(-1, 1)
     fitted = GaussianMixture(n_components=2, random_state=0).fit(column)

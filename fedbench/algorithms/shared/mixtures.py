@@ -11,16 +11,16 @@ def normalized(v: Tensor) -> Tensor:
 
 
 def project_simplex(v: Tensor) -> Tensor:
-    """Return the point of the simplex {λ >= 0, Σ λ = 1} that is nearest to v [N].
+    """Return the point of the simplex {λ >= 0, Σ λ = 1} nearest to v [N].
 
-    Duchi et al. (ICML 2008, Fig. 1): θ = (Σ_{i<=r} u_i - 1)/r with u sorted downwards and r the
-    last position where u_r > (Σ_{i<=r} u_i - 1)/r; the sum includes the entry itself. Values that
-    are not finite give NaN.
+    Duchi et al. (ICML 2008, Fig. 1): θ = (Σ_{i<=r} u_i - 1)/r with u sorted in descending order and
+    r the last position where u_r > (Σ_{i<=r} u_i - 1)/r; the sum includes u_r itself. Non-finite
+    values give NaN.
     """
     u = v.sort(descending=True).values
     r = torch.ones_like(v).cumsum(0)
     theta = (u.cumsum(0) - 1) / r
     above = (u > theta).sum()
-    last = (above - 1).clamp_min(0)  # NaN is not larger than anything
+    last = (above - 1).clamp_min(0)  # comparisons with NaN are false
     chosen = theta.index_select(0, last.view(1))
     return (v - chosen).clamp_min(0)

@@ -14,11 +14,11 @@ from fedbench.core.types import Batch, Oracle
 class MixupOracle(Oracle):
     """An oracle on mixed examples.
 
-    A loss of mixed labels is a mixture of two losses with hard labels.
+    The loss for mixed labels is a mixture of two losses with hard labels.
 
-    The examples are x̃ = λ x + (1-λ) x[π], the loss λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]); λ ~ U(0, 1) =
-    Beta(1, 1). λ and the permutation π of a batch are pure functions of the client's key and the
-    step.
+    The examples are x̃ = λ x + (1-λ) x[π], and the loss is λ ℓ(x̃, y) + (1-λ) ℓ(x̃, y[π]), with λ ~
+    U(0, 1) = Beta(1, 1). λ and the permutation π of a batch are pure functions of the client's key
+    and the step.
 
     Attributes:
         oracle: The oracle of the plain loss.
@@ -46,7 +46,7 @@ class MixupOracle(Oracle):
         return self.oracle.logits(w, x)
 
     def mix(self, batch: Batch) -> tuple[Tensor, Batch, Batch]:
-        """Return λ [A, 1], and the mixed examples with the labels of either of a pair."""
+        """Return λ [A, 1], and the mixed examples with the first and with the second labels."""
         step = torch.full_like(self.key, batch.step)
         drawn = fold_in(0, self.key, step)
         uniform = drawn.double() / 2.0**63
@@ -54,7 +54,7 @@ class MixupOracle(Oracle):
         size = batch.y.shape[1]
         place = torch.arange(size, device=batch.y.device)
         order = fold_in(1, self.key, step, place)
-        # padding stays behind
+        # padding stays at the end
         last = torch.iinfo(torch.int64).max
         order = torch.where(batch.weight > 0, order, last)
         pair = torch.argsort(order, dim=1, stable=True)
@@ -68,7 +68,7 @@ class MixupOracle(Oracle):
 
 
 def with_mixup(algo: Algorithm) -> Algorithm:
-    """Return the method with mixup in its local steps."""
+    """Return a method with mixup in its local steps."""
     return replace(
         algo,
         step=lambda oracle, msg, local, batch, info: algo.step(

@@ -14,7 +14,7 @@ def uphill(
 ) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and the gradient on the same batch at w + ρ g/||g||, [A, P] each.
 
-    The length is that of the whole vector of each client; where g = 0 both gradients are at w.
+    ||g|| is the norm of each client's whole vector. If g = 0, both gradients are at w.
     """
     g = oracle.grad(w, batch)
     length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)

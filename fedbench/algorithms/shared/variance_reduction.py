@@ -1,4 +1,4 @@
-"""Parts of variance-reduced methods: recursive momentum, a decaying rate, a first exchange."""
+"""Parts of variance-reduced methods: recursive momentum, a decaying rate, an initial exchange."""
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ def recursive_momentum(
 ) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)), [A, P] each.
 
-    Two iterates, one batch (STORM: Cutkosky & Orabona, NeurIPS 2019). Clipping and weight decay of
-    ``solver`` act on both gradients.
+    Both gradients use the same batch, at two iterates (STORM: Cutkosky & Orabona, NeurIPS 2019).
+    Clipping and weight decay of ``solver`` apply to both.
     """
     g, _ = solver.update(oracle.grad(local["w"], batch), {"w": local["w"]})
     g_prev, _ = solver.update(oracle.grad(local["prev"], batch), {"w": local["prev"]})
@@ -33,16 +33,16 @@ def rate(
     decay: float | None,
     t: Tensor | int,
 ) -> Tensor:
-    """Return η_t: η_l, or η_l / (decay + t)^(1/3) in iteration t."""
+    """Return the rate η_t of iteration t: η_l, or η_l / (decay + t)^(1/3) if ``decay`` is given."""
     if decay is None:
         return lr
     return (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
 
 
 def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
-    """Return the exchange before the first round: every client uploads a gradient as "g".
+    """Return the exchange before the first round, in which every client uploads a gradient as "g".
 
-    The gradient is that of one batch.
+    The gradient is computed on one batch.
     """
     return Algorithm(
         step=lambda oracle, msg, local, batch, info: {
