@@ -25,7 +25,7 @@ def propfair(
     Source: Zhang et al., TMLR 2023.
 
     Local steps descend along c ∇F_k(w; batch), where c = 1/(M - F_k(w; batch)) uses the loss of the
-    same batch. For M - F_k < ε, the logarithm is replaced as set by ``tail``. The server step is
+    same batch. For M - F_k < ε, ``tail`` sets the continuation of the logarithm. The server step is
     that of FedAvg.
 
     Args:

@@ -472,7 +472,7 @@ class Stage(NamedTuple):
             with training examples may be drawn if it is None or selects none of them.
         after: Called after every round in which a result arrived; may change states and labels.
         keep: Entries of the server and client states that are carried over from the previous stage.
-            The method does not see those of the server.
+            The method does not see the entries of the server state.
     """
 
     algorithm: Algorithm

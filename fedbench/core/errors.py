@@ -18,7 +18,7 @@ DISTRIBUTION = "fedbench-harness"
 class RequestError(ValueError):
     """An invalid request; the message states the given value, the allowed values and a remedy.
 
-    The command line prints the message alone and exits with status 2.
+    The command line prints only the message and exits with status 2.
     """
 
 

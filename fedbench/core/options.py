@@ -1,6 +1,6 @@
 """Options shared by Python code and configurations, checked in one place.
 
-Nothing here needs torch: the command line reads a configuration before it imports torch.
+This module does not need torch: the command line reads configurations before it imports torch.
 """
 
 import math

@@ -132,7 +132,7 @@ Kind = Literal[
     "replaces",  # uploads replace server values
     "moments",  # second moments are sent in both directions
     "moments down",  # second moments are only in the broadcast
-    "equal steps",  # all clients have to take the same number of steps
+    "equal steps",  # all clients must take the same number of steps
     "visits",  # each round visits a single client, and every client in turn
 ]
 

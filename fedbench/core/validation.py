@@ -1,6 +1,6 @@
 """Validation of values against annotations, with pydantic, and messages about invalid values.
 
-Nothing here needs torch: the command line reads a configuration before it imports torch.
+This module does not need torch: the command line reads configurations before it imports torch.
 """
 
 import inspect
