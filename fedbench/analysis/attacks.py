@@ -1,4 +1,4 @@
-"""Success of attacks, from pairs of runs with and without the attack."""
+"""Success of attacks, computed from pairs of runs with and without the attack."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,15 +7,15 @@ from fedbench.config.identity import setting
 from fedbench.core.config_values import keys_text
 from fedbench.runs.run import Run
 
-# settings of attack=clean, under which the chosen clients do not attack
+# the settings of attack=clean, in which the chosen clients do not attack
 _CLEAN = {"attack.data": "none", "attack.message": "none", "attack.loss_scale": 1.0}
 
 
 def attack_success(runs: Iterable[Run]) -> dict[Path, float]:
-    """Return 1 - accuracy / clean accuracy of runs with an attack, by their directories.
+    """Return 1 - accuracy / clean accuracy of runs with an attack, by run directory.
 
-    The clean accuracy is that of the run with ``attack=clean``, the same attackers, and otherwise
-    the same settings and seed. Runs without such a partner are left out.
+    The clean accuracy is that of the run with ``attack=clean`` and the same attackers, settings and
+    seed. Runs without such a partner are left out.
     """
     clean: dict[tuple[int, str], float] = {}
     attacked: dict[Path, tuple[tuple[int, str], float]] = {}

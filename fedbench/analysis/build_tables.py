@@ -1,10 +1,8 @@
-"""Tables of runs as values: the rows of a paper's table, and the rows of any runs.
-
-Nothing is formatted here.
+"""Tables of runs as unformatted values: the rows of a paper's table, and rows for any other runs.
 
 ``fedbench.analysis.matching`` finds the runs that match a row of a paper. Runs that match no row of
-a paper have rows of their own, one per setting. Both kinds of rows have the same columns, cells and
-statistics.
+a paper are shown in separate rows, one per setting. Both kinds of rows have the same columns, cells
+and statistics.
 """
 
 import re
@@ -58,7 +56,7 @@ def _columns(*names: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-# columns of every table, whether or not a paper prints them
+# columns of every table, even if the paper does not print them
 _COMMON_COLUMNS = _columns(
     "accuracy_mean_weighted",
     "accuracy_std_weighted",
@@ -69,7 +67,7 @@ _COMMON_COLUMNS = _columns(
     "angle_degrees",
     "kl_uniform",
 )
-# columns of runs with scenarios, where they have been measured
+# columns for runs with scenarios, shown if they were measured
 _FURTHER_COLUMNS = _columns("epsilon", "attackers_accuracy", "attack_success")
 
 
@@ -81,12 +79,12 @@ def paper_table(
     evidence: Evidence,
     setups: Sequence[str] = (),
 ) -> TableData:
-    """Return a table of a paper: every row that it prints, in its order.
+    """Return a table of a paper with every printed row, in the printed order.
 
     Args:
         table: One of the paper's tables.
         evidence: The paper and the runs.
-        setups: Those of its setups that are shown; all of them if empty.
+        setups: Setups of the table to show; all of them if empty.
     """
     paper = evidence.paper
     columns = columns_of(paper, table)
@@ -107,7 +105,7 @@ def paper_table(
 
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
-    """Return the columns of a paper's table, then the common ones that the paper does not print."""
+    """Return the columns of a paper's table, followed by the common columns that it lacks."""
     printed = []
     for name in table.columns:
         column = Column(paper.metrics[name], printed=True, round=table.round)
@@ -155,7 +153,7 @@ def _paper_cell(
         return Cell(values)
     name = column.metric.id
     impossible = None
-    # a contradiction for unweighted clients does not apply to weighted statistics
+    # contradictions are derived for unweighted clients; they do not apply to weighted statistics
     if row.impossible and name in row.impossible.columns and not _weighted(column):
         impossible = row.impossible.why
     return Cell(values, row.values.get(name), impossible)
@@ -172,13 +170,13 @@ def run_tables(
     runs: Iterable[Run],
     already_shown: Iterable[TableData] = (),
 ) -> list[TableData]:
-    """Return tables with a row per setting of any runs, one per experiment or data set, by name.
+    """Return tables of any runs, one per experiment or data set, with a row per setting.
 
     Args:
         runs: The runs.
-        already_shown: Tables that show some of the runs already. A method with all its settings in
-            these tables is left out; a method with only some of them has all its rows, so that a
-            swept key has all its values in one table.
+        already_shown: Tables that already show some of the runs. Methods whose settings are all in
+            these tables are left out. Other methods get rows for all their settings, so that all
+            values of a swept key appear in one table.
     """
     lines = [line for table in already_shown for line in table.lines]
     shown = {run.path for line in lines for run in line.matched.every}
@@ -192,9 +190,9 @@ def run_tables(
 
 
 def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the runs of each table by its name: those of a paper's experiment, or of one content.
+    """Return the runs of each table by name: the runs of a paper's experiment, or of one content.
 
-    The name is that of the experiment or data; a further table of it is named by its content.
+    A table is named after the experiment or data, further tables of the same after their content.
     """
     by_content: dict[str, list[Run]] = {}
     for run in runs:
@@ -205,13 +203,13 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
         meta = members[0].meta
         name = meta["experiment"] or meta["data"]
         if name in by_name:
-            name = re.sub(r"[^\w.-]+", "_", content)[-150:]  # of at most 255 characters
+            name = re.sub(r"[^\w.-]+", "_", content)[-150:]  # file names allow 255 characters
         by_name.setdefault(name, []).extend(members)
     return sorted(by_name.items())
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
-    """Return a table of runs; methods are in the paper's order, else sorted by name."""
+    """Return a table of runs, with methods in the paper's order or else sorted by name."""
     home = home_of(runs[0].meta["experiment"])
     measured: set[str] = set()
     for run in runs:
@@ -286,7 +284,7 @@ def _line_of_runs(
     cells = []
     for column in columns:
         values = _values(column, runs)
-        if column.name == "attack_success" and not values:  # which a run records of a pair alone
+        if column.name == "attack_success" and not values:  # runs record it only for "pair"
             shares = (success[run.path] for run in done.values() if run.path in success)
             values = tuple(column.metric.factor * share for share in shares)
         cells.append(Cell(values))
@@ -303,11 +301,10 @@ def _line_of_runs(
 
 
 def summary_tables(runs: Sequence[Run]) -> list[TableData]:
-    """Return the tables of runs at the end of a sweep.
+    """Return the tables of runs to print at the end of a sweep.
 
-    The rows of a paper's setup that were run come first, then other settings.
-
-    Runs on another split of the data than that of the experiment have rows of their own.
+    The executed rows of papers' setups come first, then other settings. Runs on a split of the data
+    other than that of the experiment have separate rows.
     """
     same_split = [run for run in runs if SPLIT not in run.meta["departures"]]
     printed = []

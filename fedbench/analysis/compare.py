@@ -1,8 +1,8 @@
-"""Tests of whether methods differ, on runs that differ in a single key, paired by seed.
+"""Tests for differences between methods, on runs that differ in a single key, paired by seed.
 
-A block contains the runs that are equal in everything but the compared key, the seed and the keys
-that do not affect the numbers. If methods are compared, the keys of a method (``algo`` and
-``local``) do not separate blocks; if ``local`` differs, a note says so.
+The runs of a block are equal in everything except the compared key, the seed and the keys that do
+not affect the results. If methods are compared, the keys of a method (``algo`` and ``local``) do
+not separate blocks; a note reports differences in ``local``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ from fedbench.core.options import OpenUnit
 from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
 
-_LISTED = 3  # number of blocks with nothing to compare that are listed
-# by method and seed, in the printed unit; infinitely bad where a run diverged
+_LISTED = 3  # maximum number of listed blocks with nothing to compare
+# by method and seed, in the printed unit; infinitely bad if the run diverged
 Numbers: TypeAlias = dict[str, dict[int, float]]
 
 
@@ -49,9 +49,9 @@ class Difference:
 
     Attributes:
         first: The first method.
-        second: The method that is subtracted from it.
+        second: The method that is subtracted from the first.
         adjusted: Two-sided p, adjusted by Holm's method over the block.
-        ahead: Whether the first is better (higher, if neither direction is better); None if that is
+        ahead: Whether the first method is better (higher, if neither direction is better); None if
             undecided.
     """
 
@@ -64,15 +64,15 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedBlock(SeedBlock):
-    """Settings that are equal in everything but the compared key, and their differences.
+    """Settings that are equal in everything except the compared key, and their differences.
 
     Attributes:
-        numbers: The numbers per method, without those of runs that diverged.
-        unpaired: Tested pairs that share no seed.
-        short: Numbers of pairs that are too small for any verdict.
-        without_baseline: Whether the baseline has no runs here.
-        unequal: Values by method of each key of the local solver in which methods differ and that
-            their names do not show.
+        numbers: The numbers per method, without diverged runs.
+        unpaired: Pairs of methods that share no seed and are therefore not tested.
+        short: Numbers of paired seeds that are too small for any verdict.
+        without_baseline: Whether the baseline has no runs in this block.
+        unequal: Values of each local-solver key in which methods differ, by key and method; keys
+            shown in the methods' names are left out.
     """
 
     numbers: dict[str, Cell]
@@ -89,11 +89,11 @@ class OverBlocks:
 
     Attributes:
         counts: Numbers of blocks won, undecided and lost by the first method of each pair.
-        short: Numbers of pairs that are too small for any verdict in a block.
-        full: Number of blocks that have all methods.
-        ranks: Average rank of each method over these blocks, in which 1 is the best and equal means
-            share their ranks; empty for fewer than two blocks, or two methods.
-        diverged: Whether a run behind the ranks diverged.
+        short: Numbers of paired seeds that are too small for any verdict in a block.
+        full: Number of blocks with runs of all methods.
+        ranks: Average rank of each method over these blocks, where 1 is best and equal means share
+            their ranks; empty if there are fewer than two blocks or fewer than three methods.
+        diverged: Whether a run used for the ranks diverged.
     """
 
     counts: dict[tuple[str, str], tuple[int, int, int]]
@@ -105,13 +105,13 @@ class OverBlocks:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Comparisons of the values of a key, the methods.
+    """Comparisons of the values of a key, which are called methods here.
 
     Attributes:
         key: Configuration key whose values are compared.
         names: Names of the methods, in the order of the tables.
         baseline: The method that all others are compared with; None for all pairs.
-        blocks: Blocks of runs that are equal in everything but the key.
+        blocks: Blocks of runs that are equal in everything except the key.
         over_blocks: Comparisons over the blocks; None for a single block.
         alone: Blocks with nothing to compare.
         without: Number of runs without the key.
@@ -138,14 +138,14 @@ def compare(
     """Return comparisons of the values of a key.
 
     Args:
-        runs: Runs on disk; unfinished runs do not count. A run that diverged counts as worse than
-            its partner by the largest difference among the other seeds; its numbers are not part of
-            any mean.
-        key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
-        metric: A key of ``rounds.jsonl``; its value at the last round counts.
-        baseline: The value that all others are compared with, under its name in the tables or by
-            the value alone; None to compare all pairs.
-        alpha: Level of the tests, in (0, 1).
+        runs: Runs on disk. Unfinished runs are not counted. A diverged run is counted as worse than
+            its partner by the largest difference among the other seeds, but its numbers do not
+            enter any mean.
+        key: ``algo``, ``data``, ``model`` or a dotted configuration key.
+        metric: A key of ``rounds.jsonl``; its value in the last round is compared.
+        baseline: The value that all others are compared with, given by its name in the tables or
+            by the value alone. If None, all pairs are compared.
+        alpha: Significance level of the tests, in (0, 1).
 
     Raises:
         RequestError: If the key, metric or baseline is unknown, the metric was not measured, the
@@ -202,7 +202,7 @@ def compare(
 
 
 def measured_metric(name: str, runs: Sequence[Run]) -> MetricInfo:
-    """Return the entry of a metric that runs have measured in their last round.
+    """Return the entry of a metric that all runs measured in their last round.
 
     Raises:
         RequestError: If the metric is unknown or was not measured in all of the runs.
@@ -275,9 +275,9 @@ def _compared(
 
 
 def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
-    """Return the values of keys of the local solver in which methods differ.
+    """Return the values of the local-solver keys in which methods differ, by key and method.
 
-    Keys that the names of the methods show are left out.
+    Keys shown in the methods' names are left out.
     """
     methods = {name: s.facts for name, s in rows.items() if s.counted}
     unequal = {}
@@ -290,7 +290,7 @@ def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
 
 
 def _baseline(given: str, rows: Mapping[str, Setting]) -> str:
-    """Return the name of the row that is given by its name, or by the value of the key alone."""
+    """Return the name of the row that matches a given name, or a given value of the key."""
     texts = {given}
     with suppress(ValueError):
         texts.add(config_value(float(given)))  # 1e-3 is 0.001
@@ -310,11 +310,11 @@ def _difference(
     metric: MetricInfo,
     level: float = 0.95,
 ) -> Paired | None:
-    """Return first minus second over the seeds that both have, or None if they share no seed.
+    """Return first minus second over their common seeds, or None if no pair is left.
 
-    A diverged run counts as worse than the other (``with_diverged``); a seed for which both
-    diverged is left out. For a metric without a better direction, all pairs with a run that
-    diverged are left out.
+    A diverged run counts as worse than the other run (``with_diverged``); seeds for which both
+    runs diverged are left out. For a metric without a better direction, all pairs with a diverged
+    run are left out.
     """
     a = numbers[first]
     b = numbers[second]
@@ -364,7 +364,7 @@ def _over_blocks(
         scores.append([metric.sign * value for value in means])
     ranks: tuple[float, ...] = ()
     if len(names) > 2 and len(full) > 1:
-        from scipy.stats import rankdata  # late: it takes a second
+        from scipy.stats import rankdata  # imported late: it takes a second
 
         by_block = rankdata(-np.array(scores), axis=1)
         ranks = tuple(by_block.mean(axis=0).tolist())

@@ -1,4 +1,4 @@
-"""Curves of runs: the numbers that runs have measured, by round or by another axis."""
+"""Curves of runs: measured numbers by round or along another axis."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ def rounds_to(
     target: float,
     lower: bool,
 ) -> float:
-    """Return the first evaluated round at which a curve has reached a target, else infinity."""
+    """Return the first evaluated round at which a curve reaches a target, or infinity."""
     reached = curve.index[(curve <= target) if lower else (curve >= target)]
     return float(reached[0]) if len(reached) else math.inf
 
@@ -33,10 +33,10 @@ def mean_between(
 
     Args:
         curve: Values by round.
-        first: The first round, of a run of full length.
-        last: The last round, of a run of full length.
-        length: Rounds of the run as a share of the full length; the rounds of a shorter run are
-            scaled.
+        first: The first round, in a run of full length.
+        last: The last round, in a run of full length.
+        length: Number of rounds of the run as a share of the full length. For a shorter run,
+            ``first`` and ``last`` are scaled down.
     """
     share = min(1.0, length)
     start = max(1, math.ceil(share * first))
@@ -48,7 +48,7 @@ def mean_between(
 def best_of(curve: pd.Series, field: str) -> tuple[int, float]:
     """Return the first round with the best value of a curve, and this value.
 
-    Higher is better where a metric has no direction.
+    If the metric has no direction, higher values count as better.
     """
     values = curve.to_numpy()
     best = int(values.argmin() if lower_is_better(field) else values.argmax())
@@ -59,7 +59,7 @@ def best_rounds(
     run: Run,
     names: Iterable[str],
 ) -> dict[str, tuple[int, float]]:
-    """Return the best round and value of each metric that was measured, as ``best_of``."""
+    """Return the best round and value (``best_of``) of each metric that was measured."""
     rounds = run.rounds()
     best = {}
     for name in names:
@@ -70,30 +70,29 @@ def best_rounds(
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
-    """Return a metric over the evaluated rounds, where it is finite, indexed by round.
+    """Return the finite values of a metric, in the run's unit, indexed by evaluated round.
 
-    It is empty if it was not measured.
+    The series is empty if the metric was not measured.
 
     Args:
         rounds: A row per evaluated round, with a column ``round``.
-        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the
-            run.
+        field: A key of ``rounds.jsonl``, or a number derived from such keys.
     """
     metric = metric_info(field)
     needed = metric.needs or (field,)
     if not all(key in rounds for key in needed):
         return pd.Series(dtype=float)
     columns = [rounds[key].to_numpy(dtype=float) for key in needed]
-    with np.errstate(all="ignore"):  # what overflows is not finite
+    with np.errstate(all="ignore"):  # overflows are dropped as not finite
         values = columns[0] if metric.formula is None else metric.formula(*columns)
     known = np.isfinite(values)
     evaluated = rounds["round"].to_numpy()[known]
     return pd.Series(values[known], index=pd.Index(evaluated, name="round"))
 
 
-# ---- of any runs
+# ---- curves of any runs
 
-_POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor
+_POSITIONS = {  # horizontal axes: label, keys of rounds.jsonl to add up, factor
     "round": ("round", (), 1.0),
     "bytes": ("communication (MB, up and down)", ("bytes_up", "bytes_down"), 1e-6),
     "bytes_up": ("uploaded (MB)", ("bytes_up",), 1e-6),
@@ -103,7 +102,7 @@ _POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl tha
 
 
 def position(x: str) -> tuple[str, tuple[str, ...], float]:
-    """Return the label of an axis, the keys of ``rounds.jsonl`` that it adds, and a factor.
+    """Return the label of an axis, the keys of ``rounds.jsonl`` that it adds up, and a factor.
 
     Args:
         x: ``round``, ``bytes`` (up and down), ``seconds`` or a key of ``rounds.jsonl``.
@@ -114,11 +113,11 @@ def position(x: str) -> tuple[str, tuple[str, ...], float]:
 
 @dataclass(frozen=True)
 class RunCurve:
-    """A metric of the runs of one setting over the rounds that any seed evaluated.
+    """A metric of the runs of one setting, over all rounds that at least one seed evaluated.
 
     Attributes:
-        setting: What the runs have in common.
-        name: The value of the key, and what else distinguishes the line.
+        setting: Description of the common setting of the runs.
+        name: The value of the key, and other keys that distinguish the line.
         algo: The method.
         x: Positions [T], each the mean over the seeds with a value there.
         y: Values [S, T] in the shown unit, a row per seed; NaN where missing.
@@ -137,13 +136,13 @@ def run_curves(
     y: str,
     by: str,
 ) -> list[RunCurve]:
-    """Return the curves of finished runs, the settings and values in order.
+    """Return the curves of finished runs, ordered by setting and by value of a key.
 
     Args:
-        runs: Runs on disk; runs that are not done do not count.
-        x: What ``position`` takes.
+        runs: Runs on disk; unfinished runs are ignored.
+        x: Horizontal axis, as for ``position``.
         y: A key of ``rounds.jsonl``, or a number derived from such keys.
-        by: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
+        by: The key: ``algo``, ``data``, ``model`` or a dotted configuration key.
 
     Raises:
         RequestError: If a key is unknown, or no run measured it.
@@ -167,7 +166,7 @@ def _curve(
     x: str,
     y: str,
 ) -> RunCurve | None:
-    """Return the curve of the runs of one setting, a run per seed; None if it was not measured."""
+    """Return the curve of one setting from a run per seed; None if it was not measured."""
     _, added, factor = position(x)
     fields: list[str] = []
     for field in (y, *added):
@@ -203,7 +202,7 @@ def _not_measured(
     x: str,
     y: str,
 ) -> str:
-    """Return the message about axes that no run has measured, with the keys that they have."""
+    """Return the error message about unmeasured axes, with the keys that the runs contain."""
     done = [run for run in runs if run.counts]
     if not done:
         return f"none of {len(runs)} runs is done"
@@ -215,13 +214,13 @@ def _not_measured(
 
 
 def loss_curves(clients: pd.DataFrame) -> pd.DataFrame:
-    """Return the training losses of clients that have one in all kept rounds [rounds, clients]."""
+    """Return the training losses [rounds, clients] of clients with a loss in every kept round."""
     losses = clients.pivot(index="round", columns="client", values="train_loss")
     return losses.dropna(axis=1)
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the training losses of the clients that start with the lowest and the highest."""
+    """Return the training losses of the clients with the lowest and the highest initial loss."""
     table = loss_curves(clients)
     first = table.iloc[0]
     return table[first.idxmin()], table[first.idxmax()]

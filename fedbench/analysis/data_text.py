@@ -1,4 +1,4 @@
-"""The data of runs by content: data set, partition, numbers of clients, and participation."""
+"""Descriptions of the data of runs: data set, partition, number of clients and participation."""
 
 import re
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from fedbench.runs.run import Run
 
 
 def data_name(run: Run) -> str:
-    """Return the data set of a run as papers print it; a user's own has the name of its choice."""
+    """Return the printed name of a run's data set, or its config name for a user's data set."""
     source = citation(str(run.flat.get("data.source._target_")))
     return source.name if source and source.name else str(run.meta["data"])
 
 
 def data_facts(run: Run) -> Tree:
-    """Return the setting of a run as texts under dotted keys; ``data`` is the name of the data set.
+    """Return the setting of a run as texts by dotted key; ``data`` is the name of the data set.
 
-    User files go by name and content. Where all clients are taken, their number is the actual one.
+    User files are identified by name and content. If a run uses all clients, ``data.clients`` is
+    their actual number.
     """
     facts = setting(run.config) | named_files(run)
     clients = run.flat.get("data.clients") or run.meta.get("clients")
@@ -29,13 +30,14 @@ def data_facts(run: Run) -> Tree:
 
 
 def data_text(facts: Tree, experiment: str | None = None) -> str:
-    """Return a title: a paper's experiment, or the data after an experiment of no paper.
+    """Return a title: the name of a paper's experiment, or a description of the data.
 
-    The data are 'CIFAR-10, shards (shards_per_client=2), 100 clients, participation 0.1', say.
+    The name of any other experiment precedes the description, for example 'CIFAR-10, shards
+    (shards_per_client=2), 100 clients, participation 0.1'.
 
     Args:
-        facts: Some of ``data_facts``; a missing one is not mentioned.
-        experiment: The experiment.
+        facts: Some of ``data_facts``; missing ones are not mentioned.
+        experiment: Name of the experiment, or None.
     """
     if home_of(experiment):
         return f"{experiment}"
@@ -51,14 +53,14 @@ def data_text(facts: Tree, experiment: str | None = None) -> str:
 
 
 def title_of(runs: Sequence[Run]) -> str:
-    """Return a title of runs of one experiment: what their data and cohorts have in common."""
+    """Return a title for runs of one experiment: the common facts of their data and cohorts."""
     facts = [set(data_facts(run).items()) for run in runs]
     common = set.intersection(*facts)
     return data_text(dict(common), runs[0].meta["experiment"])
 
 
 def content_of(run: Run, experiment: str | None = None) -> str:
-    """Return a title of a run without the numbers of clients."""
+    """Return a title of a run without the number of clients and the participation."""
     return data_text(
         data_facts(run) | {"data.clients": "null", "participation": "null"},
         experiment,
@@ -66,7 +68,7 @@ def content_of(run: Run, experiment: str | None = None) -> str:
 
 
 def _options(facts: Tree, section: str) -> str:
-    """Return the options of a section that are on; the number of clients has a place of its own."""
+    """Return the enabled options of a section, without the number of clients."""
     options = [
         f"{key.removeprefix(section)}={value}"
         for key, value in sorted(facts.items())

@@ -1,4 +1,4 @@
-"""Units of runs, the runs that count, and departures from the paper and from published data."""
+"""Units of runs, counted runs, and departures from the paper and from the published data."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -9,15 +9,14 @@ from fedbench.papers.registry import home_of
 from fedbench.papers.schema import Setup
 from fedbench.runs.run import Run
 
-SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
+SPLIT = "data.seed"  # another value means another split of the data, not a departure from a paper
 
 
 class Unit(NamedTuple):
-    """The split and the seed of a run, which pair the runs of two settings.
+    """The split and the seed of a run, by which the runs of two settings are paired.
 
     Attributes:
-        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own
-            data.
+        split: Seed of the data: ``data.seed``, or the run's seed if every run draws its own data.
         seed: Seed of the run, which fixes the initial model, the cohorts and the batches.
     """
 
@@ -35,11 +34,11 @@ def unit_of(run: Run) -> Unit:
     return Unit(seed if split is None else int(split), seed)
 
 
-Others: TypeAlias = tuple[tuple[Unit, str], ...]  # runs that do not count, as (unit, outcome)
+Others: TypeAlias = tuple[tuple[Unit, str], ...]  # uncounted runs, as (unit, outcome)
 
 
 def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
-    """Return the runs of a setting that count, by unit (the first of each), and the others."""
+    """Return the counted runs of a setting, the first of each unit, and the uncounted runs."""
     done: dict[Unit, Run] = {}
     others = []
     for run in sorted(runs, key=unit_of):
@@ -54,12 +53,11 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
 def departures(run: Run, ignoring: str = "") -> list[str]:
     """Return the departures of a run's setting from the paper.
 
-    A value that a row of the paper sets, and that the run has, is not a departure, nor is another
-    split of its data.
+    Neither a value that a row of the paper sets nor another split of the data is a departure.
 
     Args:
         run: The run.
-        ignoring: A configuration key that is not considered.
+        ignoring: A configuration key to ignore.
     """
     experiment = run.meta["experiment"]
     changed = dict(run.meta["departures"])
@@ -79,12 +77,12 @@ def config_departures(
     model: str,
     setup: Setup | None = None,
 ) -> list[str]:
-    """Return the departures of a run from its experiment, and those of all runs of its setup.
+    """Return the departures of a run from its experiment, then those of its setup.
 
     Args:
         changed: The keys that differ, as [value of the experiment, value of the run].
-        model: Name of its model.
-        setup: Its setup, or None.
+        model: Name of the run's model.
+        setup: The run's setup, or None.
     """
     texts = []
     model_differs = "model._target_" in changed
@@ -104,7 +102,7 @@ def seed_departures(
     others: Iterable[tuple[Unit, str]],
     wanted: int,
 ) -> list[str]:
-    """Return the departures in the seeds of a row: too few of them, and seeds that diverged."""
+    """Return the departures in the seeds of a row: too few seeds, and seeds that diverged."""
     if not done:
         return []
     texts = []
@@ -134,7 +132,7 @@ def data_departures(runs: Iterable[Run]) -> list[str]:
 
 @cache
 def _printed_keys(experiment: str, algo: str) -> list[Tree]:
-    """Return the keys that the rows of a paper set for a method of an experiment."""
+    """Return the keys set by each row of the paper for an experiment and an algorithm."""
     home = home_of(experiment)
     assert home is not None
     paper = home.paper

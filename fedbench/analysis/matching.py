@@ -1,4 +1,4 @@
-"""Matching of runs on disk with the rows of a paper's tables, and the values that they measured."""
+"""Matching of runs on disk with the rows of a paper's tables, and their measured values."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from fedbench.runs.run import Run
 
 Cuts: TypeAlias = tuple[tuple[str, str], ...]
 
-# keys that a reduced run may change and still match a row; with any other change it is a run of
-# something else
+# keys that a reduced run may change and still match a row; any other change makes it a different
+# experiment
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = (
@@ -60,21 +60,20 @@ class MatchedRuns:
     """The runs of one setting that match a row under a reading.
 
     Attributes:
-        runs: The runs that count, by unit.
+        runs: The counted runs, by unit.
         others: Runs of the same setting that failed, diverged or are not finished, as (unit,
             outcome).
-        reduced: Departures of the runs that count from the paper, including the number of seeds.
-        cuts: Configuration keys that differ from the paper, with their values here.
-        every: All runs of the setting, of whatever outcome and split of the data.
-        departs: Those of ``reduced`` that make the setting another one than the paper's: all but
-            the number of seeds.
-        searched: Whether the values of the row were searched here.
+        reduced: Departures of the counted runs from the paper, including the number of seeds.
+        cuts: Configuration keys that differ from the paper, with their values in the runs.
+        every: All runs of the setting, regardless of outcome and split of the data.
+        departs: The entries of ``reduced`` that change the setting: all except those about seeds.
+        searched: Whether the values of the row were found by a search with fedbench.
         setup: Title of the row's setup.
-        reading: How the numbers are read.
+        reading: Reading of the paper under which the runs were matched.
         row: The row; None for runs that belong to no row.
         name: The method and the hyperparameters of the row.
-        round: Round whose numbers count, ``last`` or ``best``: that of the reading, else that of
-            the row's table.
+        round: Round from which numbers are taken, ``last`` or ``best``, as set by the reading or,
+            if it sets none, by the row's table.
     """
 
     runs: dict[Unit, Run]
@@ -92,27 +91,27 @@ class MatchedRuns:
 
     @property
     def diverged(self) -> set[Unit]:
-        """The units whose runs ended with numbers that are not finite."""
+        """The units whose runs diverged."""
         return {unit for unit, outcome in self.others if outcome == "diverged"}
 
     @property
     def errors(self) -> list[str]:
-        """Messages of the errors that ended runs, each on one line."""
+        """Messages of the errors that ended runs, on one line each."""
         errors = [str(run.meta.get("error") or "") for run in self.every]
         lines = dict.fromkeys(" ".join(error.split()) for error in errors)
         return list(filter(None, lines))
 
     @property
     def splits(self) -> list[int]:
-        """Splits of the data whose runs do not count under the reading."""
+        """Splits of the data whose finished runs are not counted under the reading."""
         finished = {unit_of(run) for run in self.every if run.counts}
         others = finished - self.runs.keys()
         return sorted({unit.split for unit in others})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
-        """Return a field over the evaluated rounds, per unit.
+        """Return the values of a field in the evaluated rounds, per unit.
 
-        Runs that did not measure it are left out.
+        Runs that did not measure the field are left out.
         """
         name = self.reading.field(field)
         if name is None:
@@ -121,7 +120,7 @@ class MatchedRuns:
         return {unit: curve for unit, curve in curves.items() if len(curve)}
 
     def final(self, field: str) -> PerUnit:
-        """Return the last value of a field per unit, or the best one where best rounds are read."""
+        """Return the last value of a field per unit, or its best value if best rounds are read."""
         curves = self.curve(field)
         if self.round == "last":
             return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
@@ -132,17 +131,18 @@ class MatchedRuns:
         metric: PrintedMetric,
         which: str = "",
     ) -> PerUnit:
-        """Return the value of a metric per unit in the printed unit, as it is read.
+        """Return a metric per unit under the reading, in the paper's unit of measurement.
 
         Args:
             metric: The metric as the paper prints it.
-            which: Round whose number counts, ``last`` or ``best``; by default ``self.round``.
+            which: Round from which the value is taken, ``last`` or ``best``; by default
+                ``self.round``.
         """
         field = self.reading.field(metric.field)
         if field is None:
             return {}
         if self.reading.round == "best" and field.startswith("client:"):
-            return {}  # runs keep the clients of the last round only
+            return {}  # runs keep clients only for the last round
         read = replace(metric, field=field)
         values = {}
         for unit, run in self.runs.items():
@@ -157,9 +157,9 @@ def _value(
     metric: PrintedMetric,
     which: str,
 ) -> float | None:
-    """Return a metric of a run in the unit of the run.
+    """Return a metric of a run in the run's unit.
 
-    It is None if it was not measured or its target not reached.
+    The result is None if the metric was not measured or its target was not reached.
     """
     field = metric.field
     if field.startswith("client:"):
@@ -190,15 +190,15 @@ def _curve(
     field: str,
     kept: bool = False,
 ) -> pd.Series:
-    """Return a field of a run over its rounds.
+    """Return the values of a field of a run by round.
 
-    It is computed once, since claims ask for it under every reading of a paper.
+    The curve is cached, because claims use it under every reading of a paper.
 
     Args:
         run: The run.
         field: The field.
-        kept: Whether the rounds are those that a bundle keeps with all their keys, the best ones
-            among them.
+        kept: Whether to read only the rounds that a bundle keeps with all keys; they include the
+            best rounds.
     """
     key = f"{field}, kept" if kept else field
     if key not in run.series:
@@ -208,15 +208,15 @@ def _curve(
     return run.series[key]
 
 
-# ---- which runs match a row
+# ---- runs that match a row
 
 
 class Evidence:
-    """A paper and runs, which can be searched for those that match a row of the paper.
+    """A paper and a set of runs in which to find the runs that match a row of the paper.
 
     Args:
         paper: The paper.
-        runs: The runs, which are read as fedbench adopts; ``under`` gives other readings.
+        runs: The runs, under the adopted reading; ``under`` returns them under another one.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Evidence:
     ) -> None:
         self.paper = paper
         self.reading = ADOPTED
-        # runs by setting, for each experiment and algorithm
+        # for each experiment and algorithm, the runs by setting
         self._settings: dict[tuple[str, str], dict[str, list[Run]]] = {}
         for run in runs:
             method = str(run.meta["experiment"]), run.meta["algo"]
@@ -240,18 +240,18 @@ class Evidence:
         return other
 
     def find(self, row: Row) -> MatchedRuns:
-        """Return the runs that match a row.
+        """Return the runs that match a row best.
 
-        Those at the paper's setting come first, then the least reduced ones.
+        Runs at the paper's setting take precedence over reduced runs.
         """
         return self.choices(row)[0]
 
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced alike if possible, else those of ``find``.
 
-        If one method has runs at the paper's setting and the others only reduced ones, the reduced
-        runs of all methods can still be compared. Among several common settings, the one with the
-        best average rank over the rows counts.
+        If one method has runs at the paper's setting and the others have only reduced ones, the
+        reduced runs of all methods can still be compared. If several settings are common to all
+        rows, the one with the best average rank over the rows is used.
         """
         choices = [self.choices(row) for row in rows]
         ended = [_by_cuts(settings) for settings in choices]
@@ -270,7 +270,7 @@ class Evidence:
         return runs
 
     def choices(self, row: Row) -> list[MatchedRuns]:
-        """Return the settings whose runs match a row, the best first, followed by an empty one."""
+        """Return the settings whose runs match a row, best first, followed by an empty one."""
         paper = self.paper
         setup = paper.setups[row.setup]
         algo, wanted = wanted_under(paper, row, self.reading)
@@ -298,7 +298,7 @@ class Evidence:
         return [*(runs for _, runs in ranked), empty]
 
     def _round_of(self, row: Row) -> str:
-        """Return the round of the reading, else of the row's table; figures show the last one."""
+        """Return the round set by the reading, else by the row's table; figures use the last."""
         if self.reading.round != "adopted":
             return self.reading.round
         for table in self.paper.tables.values():
@@ -308,7 +308,7 @@ class Evidence:
 
 
 def _by_cuts(settings: Iterable[MatchedRuns]) -> dict[Cuts, MatchedRuns]:
-    """Return the first setting with each reduction that has an outcome."""
+    """Return the first setting with an outcome for each reduction."""
     first: dict[Cuts, MatchedRuns] = {}
     for runs in settings:
         if runs.runs or runs.diverged:
@@ -332,7 +332,7 @@ def wanted_under(
 
 
 def _setting_of(run: Run) -> str:
-    """Return a text that runs of one setting share, whatever their seed and split of the data."""
+    """Return a text that identifies a run's setting, regardless of seed and split of the data."""
     keys = setting(run.config)
     keys.pop(SPLIT, None)
     code = [run.meta.get(name) for name in ("files", "code", "revision")]
@@ -344,7 +344,7 @@ def _matches(
     wanted: Tree,
     setup: Setup,
 ) -> bool:
-    """Return whether a run is one of a row, or a reduced one."""
+    """Return whether a run belongs to a row, at its full or at a reduced setting."""
     for key, value in wanted.items():
         if key != "rounds" and config_value(run.flat.get(key)) != config_value(value):
             return False
@@ -353,7 +353,7 @@ def _matches(
 
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
-    """Return the keys in which a run differs from its row, as [paper, run]; without the split."""
+    """Return the keys in which a run differs from its row, as [paper, run], except the split."""
     departures = run.meta["departures"].items()
     changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
     rounds = run.config["rounds"]
@@ -369,7 +369,7 @@ def _reducible(
     change: Sequence[Any],
     setup: Setup,
 ) -> bool:
-    """Return whether a run with another value of a key than printed is a reduced run of a row."""
+    """Return whether a changed value of a key makes a run a reduced run of its row."""
     printed, value = change
     if key == "participation":
         clients = float(run.flat.get("data.clients") or setup.clients or math.inf)
@@ -382,7 +382,7 @@ def _reducible(
 
 
 def _share(value: Any, clients: float) -> float:
-    """Return a participation as a share of the clients; an integer above 1 is a number of them."""
+    """Return participation as a share of the clients; an integer above 1 counts clients."""
     return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 
@@ -392,10 +392,9 @@ def _largest(value: Any) -> float:
 
 
 def _quality(runs: Sequence[Run], wanted: Tree) -> tuple[Any, ...]:
-    """Return the sort key of settings: ended, unreduced, long, with many runs, late."""
+    """Return a sort key for settings: done, unreduced, more rounds, more runs, started later."""
     return (
-        # a run that diverged has an outcome too: a shorter run that did not diverge must not
-        # replace it
+        # a diverged run has an outcome, too: a shorter run that did not diverge must not replace it
         any(run.done for run in runs),
         not _departures(runs[0], wanted),
         runs[0].config["rounds"],
@@ -410,13 +409,13 @@ def _with_counted(
     wanted: Tree,
     setup: Setup,
 ) -> MatchedRuns:
-    """Return matched runs with those that count under the reading, and their departures."""
+    """Return matched runs, completed with the counted runs and their departures."""
     done, others = counted_and_others(counted)
     changes = _departures(counted[0], wanted)
     cuts = {key: config_value(value) for key, (_, value) in changes.items()}
     spacing = max(run.config.get("eval_every", 1) for run in counted)
     if matched.round == "best" and spacing > 1:
-        # the experiments of such tables evaluate every round
+        # the experiments behind such tables evaluate every round
         cuts["eval_every"] = str(spacing)
 
     config = config_departures(changes, counted[0].meta["model"], setup)

@@ -1,4 +1,4 @@
-"""The rows of runs that a report keeps, and the parts of runs that a bundle keeps."""
+"""Rows for the runs of a report, and the parts of runs that a bundle keeps."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,12 @@ _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
 
 def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
-    """Return a row per run.
+    """Return a table with a row per run.
 
-    ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted
-    key>``. Metrics are those of the last round, in the unit of ``rounds.jsonl``. Runs of a table
-    that prints best rounds also have ``best_<metric>`` and ``best_round``. Lists are JSON text, and
-    a column whose values are of different types is text as typed on the command line.
+    ``path`` is relative to the folder. Configuration keys become columns ``config.<dotted key>``.
+    Metrics are those of the last round, in the unit of ``rounds.jsonl``. Runs of a table that
+    prints best rounds also have ``best_<metric>`` and ``best_round``. Lists are stored as JSON
+    text, and columns with values of different types as text in command-line syntax.
     """
     rows = []
     for run in runs:
@@ -53,7 +53,7 @@ def _text(value: Any) -> str:
 
 
 def of_best_rounds(experiment: str | None) -> list[str]:
-    """Return the metrics of which a table of the experiment prints the best round."""
+    """Return the metrics for which a table of the experiment prints the best round."""
     home = home_of(experiment)
     if home is None:
         return []
@@ -65,15 +65,16 @@ def of_best_rounds(experiment: str | None) -> list[str]:
     return list(fields)
 
 
-# ---- what a bundle keeps
+# ---- contents of a bundle
 
 
 def kept_of(run: Run) -> Kept:
-    """Return what a bundle keeps of a finished run; all figures, claims and readings need no more.
+    """Return the parts of a finished run that a bundle keeps.
 
-    Of a paper's run, these are the first and the best rounds of every metric, the curves that
-    figures and claims read, the clients of the best rounds that tables print, and at all rounds the
-    two clients that a figure shows; of a run of no paper, everything but most rounds.
+    Figures, claims and readings need no other parts. For a run of a paper, these are the first and
+    the best rounds of every metric, the curves that figures and claims read, the clients of the
+    best rounds that tables print, and all rounds of the two clients that a figure shows. For any
+    other run, they are everything except most rounds.
     """
     experiment = run.meta["experiment"]
     home = home_of(experiment)
@@ -97,5 +98,5 @@ def kept_of(run: Run) -> Kept:
 
 
 def _numbers(run: Run, names: Iterable[str]) -> set[int]:
-    """Return the numbers of the best rounds of some metrics."""
+    """Return the round numbers of the best rounds of some metrics."""
     return {number for number, _ in best_rounds(run, names).values()}

@@ -1,4 +1,4 @@
-"""Settings of runs, the keys that distinguish them, and blocks that differ in a single key."""
+"""Settings of runs, their distinguishing keys, and blocks of settings that differ in one key."""
 
 from collections import Counter
 from collections.abc import (
@@ -23,13 +23,13 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
-# sections whose keys have a meaning only together with the name of the choice
+# sections whose keys have a meaning only for a given choice of the group
 GROUPS = ("algo", "data", "model", *SCENARIOS)
 _BESIDES_DATA = ("model", *SCENARIOS)
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Return the runs of each method and setting, in the order of their seeds."""
+    """Return the runs of each method and setting, in order of their seeds."""
     groups: dict[Key, list[Run]] = {}
 
     def order(run: Run) -> tuple[int, str]:
@@ -42,17 +42,17 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
 
 
 def choices_of(run: Run) -> Tree:
-    """Return the choice of each config group in a run."""
+    """Return a run's choice in each config group."""
     return {group: run.meta.get(group, "none") for group in GROUPS}
 
 
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
-    """Return for each setting the keys in which it differs from another one, with its values.
+    """Return for each setting the keys in which it differs from any other, with its values.
 
-    Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of
-    that group, all others between all settings. A key of ``data.source`` that repeats one of
-    ``data`` is left out. Settings of a method that differ only in the content of files also have
-    their hash.
+    Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice in
+    that group, all other keys between all settings. A key of ``data.source`` that repeats one of
+    ``data`` is left out. If settings of a method differ only in the content of files, their hashes
+    are added.
     """
     trees = {
         key: choices_of(runs[0]) | _without_repeats(setting(runs[0].config))
@@ -70,7 +70,7 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
         for name, value in tree.items():
             section, _, option = name.partition(".")
             if not option or section not in GROUPS:
-                section = ""  # which no setting has, so that all are compared
+                section = ""  # no setting has this section, so all settings are compared
             if name != "algo" and name in differing_in(section, tree.get(section)):
                 keys[key][name] = value
 
@@ -86,7 +86,7 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
 
 
 def differing(trees: Collection[Tree]) -> set[str]:
-    """Return the keys of which some trees have other values than others, or none."""
+    """Return the keys whose values differ between trees, or that some trees lack."""
     values: dict[str, list[str]] = {}
     for tree in trees:
         for key, value in tree.items():
@@ -99,7 +99,7 @@ def differing(trees: Collection[Tree]) -> set[str]:
 
 
 def rank(value: Any) -> tuple[int, float, str]:
-    """Return a sort key for a value: none, then numbers, then lists and texts."""
+    """Return a sort key for a value: None first, then numbers, then lists and texts."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
@@ -123,16 +123,16 @@ def _without_repeats(flat: Tree) -> Tree:
 
 @dataclass
 class Setting:
-    """The runs of a setting that has a compared key.
+    """The runs of a setting that contains the compared key.
 
     Attributes:
-        runs: Its runs.
-        facts: Everything that affects the numbers but the seed: the experiment, the choices, the
+        runs: The runs.
+        facts: Everything except the seed that affects the results: the experiment, the choices, the
             configuration (``data_facts``) and the hash.
         value: Value of the compared key.
         base: The value as text.
-        name: Name of its row: the base, and the keys in which settings of one value differ within a
-            block.
+        name: Name of the setting's row: the base, and the keys in which settings with the same
+            value differ within a block.
     """
 
     runs: list[Run]
@@ -143,20 +143,20 @@ class Setting:
 
     @cached_property
     def counted(self) -> dict[int, Run]:
-        """The runs that count, in the order of their seeds; of several with one seed, the first."""
+        """The counted runs in order of their seeds; if several share a seed, only the first."""
         counted, _ = counted_and_others(self.runs)
         return {unit.seed: run for unit, run in counted.items()}
 
     @cached_property
     def lost(self) -> list[int]:
-        """The seeds that diverged, in order."""
+        """The seeds whose runs diverged, in order."""
         diverged = {run.meta["seed"] for run in self.runs if run.outcome == "diverged"}
         return sorted(diverged - self.counted.keys())
 
     def numbers(self, metric: MetricInfo) -> dict[int, float]:
-        """Return the numbers of a metric by seed, in the printed unit.
+        """Return the values of a metric by seed, in the printed unit.
 
-        They are infinitely bad where the run diverged.
+        The value of a diverged run is infinitely bad.
         """
         numbers = dict.fromkeys(self.lost, -metric.sign * inf)
         for seed, run in self.counted.items():
@@ -167,10 +167,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class SeedBlock:
-    """Settings that are equal in everything but the compared key.
+    """Settings that are equal in everything except the compared key.
 
     Attributes:
-        title: What they have in common.
+        title: Description of the common setting.
         key: The compared key.
         settings: The settings.
     """
@@ -181,13 +181,13 @@ class SeedBlock:
 
     @cached_property
     def rows(self) -> dict[str, Setting]:
-        """The settings with a run that is done or diverged, by name."""
+        """The settings with at least one run that is done or diverged, by name."""
         ended = {s.name: s for s in self.settings if s.counted or s.lost}
         return dict(sorted(ended.items()))
 
     @property
     def lines(self) -> dict[str, list[Run]]:
-        """The runs that count by row, a run per seed, in order."""
+        """The counted runs by row, one per seed, in order."""
         lines = {}
         for name, s in self.rows.items():
             if s.counted:
@@ -196,12 +196,12 @@ class SeedBlock:
 
     @property
     def runs(self) -> list[Run]:
-        """The runs that count."""
+        """The counted runs of all rows."""
         return [run for members in self.lines.values() for run in members]
 
     @property
     def left_out(self) -> str:
-        """Number of runs that are not finished or failed, by row."""
+        """Numbers of failed and unfinished runs, by row, as text."""
         counts: Counter[str] = Counter()
         for s in self.settings:
             for run in s.runs:
@@ -211,14 +211,14 @@ class SeedBlock:
 
     @property
     def content(self) -> str:
-        """Number of runs per row."""
+        """Number of counted runs per row, as text."""
         counts = ", ".join(f"{len(s.counted)} {name}" for name, s in self.rows.items())
         left_out = f" (left out: {self.left_out})" if self.left_out else ""
         return f"{counts or 'none done'}{left_out}"
 
     @property
     def reduced(self) -> dict[str, str]:
-        """Departures from the paper by row, except for those of the data's files."""
+        """Departures from the paper by row, without departures in the data files."""
         texts = {}
         for name, (run, *_) in self.lines.items():
             if cuts := departures(run, self.key):
@@ -227,7 +227,7 @@ class SeedBlock:
 
     @property
     def unofficial(self) -> list[str]:
-        """Sentences on data not read from the publisher's files, and on samples of clients."""
+        """Sentences about data not read from the publisher's files and about samples of clients."""
         texts: set[str] = set()
         for run in self.runs:
             texts |= {*run.unofficial, *run.sampled}
@@ -235,14 +235,14 @@ class SeedBlock:
 
     @property
     def lost(self) -> dict[str, list[int]]:
-        """Seeds that diverged, by row."""
+        """Seeds whose runs diverged, by row."""
         return {name: s.lost for name, s in self.rows.items() if s.lost}
 
 
 def blocks_of(runs: Sequence[Run], key: str) -> list[SeedBlock]:
-    """Return the blocks of the runs that have a key, by title.
+    """Return the blocks of the runs that have a key, sorted by title.
 
-    If methods are compared, ``local`` separates none.
+    If methods are compared, differences in ``local`` do not separate blocks.
 
     Raises:
         RequestError: If no run has the key.
@@ -309,7 +309,7 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:
-    """Name the rows of blocks; keys in the name of a value in one of them are so in all."""
+    """Name the rows of blocks; the names of a value contain the same keys in all blocks."""
     named: dict[str, set[str]] = {}
     for members in groups:
         by_base: dict[str, list[Tree]] = {}
@@ -331,7 +331,7 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
 
 
 def _titles(commons: Sequence[Tree]) -> list[str]:
-    """Return titles of blocks: experiment or data, method, and keys that separate equal titles."""
+    """Return titles of blocks: experiment or data, method, and keys that tell like titles apart."""
     shown = {"algo", *(differing(commons) & set(_BESIDES_DATA))}
     heads = []
     for common in commons:

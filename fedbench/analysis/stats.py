@@ -1,6 +1,6 @@
 """Statistics of differences: intervals, sign-flip tests, Holm's adjustment, rank correlation.
 
-The functions take arrays and return numbers; none of them uses runs or files.
+The functions take arrays of numbers and return numbers; they use neither runs nor files.
 """
 
 from collections.abc import (
@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import numpy as np
 
-K = TypeVar("K", bound=Hashable)  # what names a pair
-ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
-DRAWS = 65536  # number of random sign assignments drawn for more pairs
-# sums that differ by less, as a share of the sum of absolute differences, are equal
+K = TypeVar("K", bound=Hashable)  # identifies a pair
+ENUMERATED = 16  # maximum number of pairs for which all sign assignments are enumerated
+DRAWS = 65536  # number of random sign assignments that are drawn for more pairs
+# sums that differ by less than this share of the sum of absolute differences are equal
 ROUNDING = 1e-9
 
 
@@ -51,7 +51,7 @@ class Paired:
 
     @property
     def two_sided(self) -> float:
-        """p-value of the test that the mean is not 0: twice the smaller of the two, at most 1."""
+        """p-value that the mean is not 0: twice the smaller one-sided p-value, at most 1."""
         return min(1.0, 2 * min(self.greater, self.less))
 
 
@@ -62,18 +62,18 @@ def interval(
     """Return Student's t interval of the mean, or None for fewer than two values.
 
     Args:
-        values: Values [n] in any unit, which is also that of the interval; equal values give an
-            interval of width 0.
-        level: Confidence of the interval, in (0, 1).
+        values: Values [n]; the interval has the same unit. Equal values give an interval of width
+            0.
+        level: Confidence level of the interval, in (0, 1).
     """
     numbers = [float(value) for value in values]
     n = len(numbers)
     if n < 2:
         return None
-    from scipy.special import stdtrit  # late: a plan does without it
+    from scipy.special import stdtrit  # imported late: a plan does not need it
 
-    # the statistics module rounds once, at the end: equal values have exactly their mean and a
-    # spread of 0
+    # the statistics module rounds only once, at the end: for equal values the mean is exact and
+    # the spread is 0
     center = mean(numbers)
     spread = stdev(numbers)
     quantile = float(stdtrit(n - 1, (1 + level) / 2))
@@ -90,16 +90,17 @@ def paired(
     """Return the mean of paired differences, its t interval and the p-values of the sign-flip test.
 
     If the two sides of a pair are exchangeable, every assignment of signs to the differences is
-    equally likely: the p-value is the share of the 2^n assignments whose sum is at least (for
-    ``less``: at most) the observed one, which is among them (Fisher, The Design of Experiments,
-    1935, Sec. 21). Above 16 pairs it is the share among 65536 assignments from a fixed seed and the
-    observed one (Phipson & Smyth, 2010), so that p is never 0.
+    equally likely: the p-value is the share of the 2^n assignments, including the observed one,
+    whose sum is at least (for ``less``: at most) the observed sum (Fisher, The Design of
+    Experiments, 1935, Sec. 21). For more than 16 pairs it is the share among the observed
+    assignment and 65536 assignments drawn from a fixed seed (Phipson & Smyth, 2010), so p is never
+    0.
 
     Args:
         differences: Finite differences [n], n >= 1.
-        level: Confidence of the interval, in (0, 1).
-        scaled: Whether the differences have a scale (``has_scale``); without one, a mean other than
-            0 is infinite and has no interval.
+        level: Confidence level of the interval, in (0, 1).
+        scaled: Whether the differences have a scale (``has_scale``). Without a scale, a mean other
+            than 0 is infinite and has no interval.
     """
     numbers = [float(d) for d in differences]
     center = mean(numbers)
@@ -120,15 +121,15 @@ def paired(
 
 
 def with_diverged(differences: Mapping[K, float]) -> dict[K, float]:
-    """Return paired differences with finite ones for pairs in which a side diverged.
+    """Return paired differences in which pairs with one diverged side have finite values.
 
-    Leaving these out would favour the method that diverges where training is hard. It is behind by
-    the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale of the
-    differences), or by 1 if the differences have no scale.
+    Leaving these pairs out would favour a method that diverges where training is hard. Instead, the
+    diverged side is behind by the largest absolute difference (the worst-rank score of Lachin,
+    1999, on the scale of the differences), or by 1 if the differences have no scale.
 
     Args:
-        differences: Differences by pair: infinite if one side diverged, NaN if both did; the latter
-            are left out.
+        differences: Differences by pair: infinite if one side diverged, NaN if both sides diverged.
+            NaN differences are left out.
     """
     finite = [abs(d) for d in differences.values() if isfinite(d)]
     widest = max(finite, default=0.0) or 1.0
@@ -140,14 +141,15 @@ def with_diverged(differences: Mapping[K, float]) -> dict[K, float]:
 
 
 def has_scale(differences: Mapping[K, float]) -> bool:
-    """Return whether some pair of runs that did not diverge differs."""
+    """Return whether any pair without divergence has a difference other than 0."""
     return any(d and isfinite(d) for d in differences.values())
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
-    """Return the shares of sign assignments of d [n] by their sums.
+    """Return the shares of sign assignments whose sums are at least and at most the observed sum.
 
-    The first is the share with a sum at least the observed one, the second with one at most.
+    Args:
+        d: The differences [n].
     """
     n = len(d)
     if n <= ENUMERATED:
@@ -166,9 +168,9 @@ def _sign_flips(d: np.ndarray) -> tuple[float, float]:
 
 
 def every_assignment(n: int) -> np.ndarray:
-    """Return every assignment of signs to n pairs [2^n, n], as 1 and -1.
+    """Return all assignments of signs to n pairs [2^n, n], as 1 and -1.
 
-    The first one changes no sign.
+    The first assignment changes no sign.
     """
     numbers = np.arange(2**n)[:, None]
     bits = numbers >> np.arange(n) & 1
@@ -178,18 +180,19 @@ def every_assignment(n: int) -> np.ndarray:
 def least_p(n: int) -> float:
     """Return the smallest one-sided p-value of ``paired`` for n pairs.
 
-    It is 2^-n, or the resolution of the random draws.
+    It is 2^-n, or for more than 16 pairs the resolution of the random draws.
     """
     return 2.0**-n if n <= ENUMERATED else 1 / (DRAWS + 1)
 
 
 def least_blocks(tests: int, alpha: float) -> int | None:
-    """Return the least number of pairs at which a one-sided p, times some tests, can be alpha.
+    """Return the smallest number of pairs for which a one-sided p times ``tests`` can reach alpha.
 
-    A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, as
-    every comparison is tested by itself; one of m comparisons is sure to refute it, by leads of one
-    sign and whatever the others are, with ``least_blocks(m, alpha)``. None: no number is enough,
-    since p is limited by the random draws above 16 pairs.
+    A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, because
+    each comparison is tested on its own. With ``least_blocks(m, alpha)`` blocks, one of m
+    comparisons whose leads all have the same sign is sure to refute it, whatever the other
+    comparisons are. The result is None if no number is enough, because the random draws limit p
+    for more than 16 pairs.
     """
     for n in range(1, ENUMERATED + 1):
         if tests * least_p(n) <= alpha:
@@ -201,7 +204,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
     Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong
-    rejection at α, however the tests depend on each other. There may be no p-values.
+    rejection at α, however the tests depend on each other. The list may be empty.
     """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
@@ -213,12 +216,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def kendall(values: Sequence[float]) -> float:
-    """Return the rank correlation of values [n] with their order, in [-1, 1].
-
-    It is tau-a (Kendall, 1938).
+    """Return the rank correlation (tau-a, Kendall, 1938) of values with their order, in [-1, 1].
 
     It is the share of the pairs in which the later value is larger, minus the share in which it is
-    smaller. Infinite values count as the largest or the smallest. n is at least 2.
+    smaller.
+
+    Args:
+        values: Values [n], n >= 2. Infinite values count as the largest or the smallest.
     """
     _, ranks = np.unique(values, return_inverse=True)
     first, second = np.triu_indices(len(ranks), 1)

@@ -1,10 +1,10 @@
-"""Sign-flip tests of several comparisons at a time, by a step-down over joint sign flips.
+"""Simultaneous sign-flip tests of several comparisons: a step-down over joint sign flips.
 
-The procedure is that of Westfall and Young (1993).
-The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons
-in a block, so that the dependence between comparisons (of the same seeds, of the same baseline) is
-that of the data. Each comparison is measured by its own sign-flip p-value under the assignment, and
-equal p-values by Σd / √Σd², the larger the more extreme. docs/adr/0013 gives the reasons.
+The procedure is that of Westfall and Young (1993). Blocks are flipped as a whole: an assignment
+gives the differences of all comparisons in a block the same sign change. This preserves the
+dependence between comparisons (through common seeds and baselines) in the data. Under each
+assignment, a comparison is measured by its own sign-flip p-value; ties are ordered by Σd / √Σd²,
+where larger values are more extreme. docs/adr/0013 gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fedbench.analysis.stats import (
     every_assignment,
 )
 
-# share of a count by which Σd / √Σd² orders equal counts: less than half, so that counts go first
+# weight of Σd / √Σd² in ordering equal counts: less than half, so that counts take precedence
 _TIE = 0.25
 
 
@@ -28,16 +28,17 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
     """Return the p-values of comparisons, adjusted for their number, in the given order.
 
     Args:
-        tests: The comparisons, all of them run.
-        ahead: Whether the test is that the first side is ahead, or that it is behind: of several
-            parts that must all be ahead, one that is behind is enough, and vice versa.
+        tests: The comparisons; all of them must have been run.
+        ahead: Whether to test that the first side is ahead, or that it is behind. If all of several
+            parts must be ahead, one part that is behind is enough to be behind, and vice versa.
 
     Rejecting the tests with an adjusted p of at most α keeps the probability of any wrong rejection
-    at α, if the leads of a block are as likely as their negatives where nothing is ahead. No
-    adjusted p is above Holm's for tests of single comparisons (Westfall & Young, Resampling-based
-    multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). Up to 16 blocks in all, every assignment of
-    signs is enumerated, above it 65536 are drawn from a fixed seed and the observed one is added.
-    The memory does not grow with the number of tests.
+    at α, provided that under the null hypothesis the leads of a block are as likely as their
+    negatives. For tests of single comparisons, no adjusted p exceeds Holm's (Westfall & Young,
+    Resampling-based multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). For up to 16 blocks in
+    total, all assignments of signs are enumerated. For more blocks, 65536 assignments are drawn
+    from a fixed seed and the observed one is added. Memory use does not grow with the number of
+    tests.
     """
     if not tests:
         return []
@@ -55,7 +56,7 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
 
 
 class _Flips:
-    """Assignments of signs to blocks; the first one is the observed one, without a change of sign.
+    """Assignments of signs to blocks; the first is the observed one and changes no sign.
 
     Args:
         tests: The comparisons.
@@ -74,12 +75,12 @@ class _Flips:
         self.number = len(self._signs)
 
     def ranks(self, test: Comparison) -> np.ndarray:
-        """Return how extreme a test is under each assignment [assignments]: lower is more extreme.
+        """Return the rank of a test under each assignment [assignments]; lower is more extreme.
 
-        For a single comparison it is the number of assignments whose sum is at least as large. For
-        several parts it is the most extreme of them, times their number where one is enough: where
-        all must be shown, any single one may be the one that is not true, so that only this bound
-        holds whichever it is.
+        The rank of a single comparison is the number of assignments whose sum is at least as large.
+        The rank of several parts is that of the most extreme part, times the number of parts if one
+        part is enough. If all parts must be shown, any single part may be the one that is not true,
+        and only this bound holds whichever part it is.
         """
         ranks: np.ndarray
         if test.parts:
@@ -94,15 +95,15 @@ class _Flips:
             leads = -leads
         columns = [self._columns[block] for block in test.differences]
         sums = self._signs[:, columns] @ leads
-        slack = ROUNDING * float(np.abs(leads).sum())  # by which equal sums may differ
+        slack = ROUNDING * float(np.abs(leads).sum())  # rounding difference between equal sums
         smaller = np.searchsorted(np.sort(sums), sums - slack)
-        # the largest sum that leads with this Σd² can have; 1 if all are 0
+        # the largest possible sum of leads with this Σd²; 1 if all leads are 0
         scale = sqrt(len(self._columns) * float(np.sum(leads**2))) or 1.0
         ranks = self.number - smaller - _TIE * sums / scale
         return ranks
 
     def observed(self, test: Comparison) -> float:
-        """Return how extreme a test is as observed, on the scale of ``ranks``."""
+        """Return the observed rank of a test, on the scale of ``ranks``."""
         if not test.parts:
             return float(self.ranks(test)[0])
         counts = [float(np.rint(self.observed(part))) for part in test.parts]
@@ -111,7 +112,7 @@ class _Flips:
 
 
 def _assignments(blocks: int) -> np.ndarray:
-    """Return assignments of signs to blocks [assignments, blocks], all of them or drawn ones."""
+    """Return all or randomly drawn assignments of signs to blocks [assignments, blocks]."""
     if blocks <= ENUMERATED:
         return every_assignment(blocks)
     unchanged = np.zeros((1, blocks), np.int8)

@@ -1,4 +1,4 @@
-"""The model of a table of runs: columns, cells, lines and blocks, and what has been measured."""
+"""The model of a table of runs: columns, cells, rows and blocks, and the coverage of numbers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        printed: Whether it is a column of the paper's table.
-        round: Round of a run whose number counts, ``last`` or ``best``.
+        printed: Whether the paper's table contains the column.
+        round: Round of a run from which the number is taken, ``last`` or ``best``.
     """
 
     metric: PrintedMetric
@@ -38,25 +38,25 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Name in files: the key of ``rounds.jsonl``, with ``best_`` if the best round counts."""
+        """Name in files: the key of ``rounds.jsonl``, prefixed with ``best_`` for best rounds."""
         if self.metric.target is not None or self.metric.rounds is not None:
             return self.metric.id
         return f"best_{self.metric.field}" if self.round == "best" else self.metric.field
 
     @property
     def digits(self) -> int:
-        """Number of shown digits after the decimal point."""
+        """Number of digits shown after the decimal point."""
         return 1 if self.metric.target is not None else metric_info(self.metric.field).digits
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured number next to the paper's, in the unit of its column.
+    """A measured number and the paper's number, in the unit of the column.
 
     Attributes:
         values: Measured values, one per seed.
         printed: The paper's number, or None.
-        impossible: Why the printed number contradicts others of its row, or None.
+        impossible: Explanation of how the printed number contradicts others in its row, or None.
     """
 
     values: tuple[float, ...] = ()
@@ -70,12 +70,12 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None if there are none."""
+        """Mean over seeds; None if there are no values."""
         return mean(self.values) if self.values else None
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation over seeds; None for fewer than two."""
+        """Sample standard deviation over seeds; None for fewer than two seeds."""
         return stdev(self.values) if len(self.values) > 1 else None
 
     @property
@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def prediction(self) -> tuple[float, float] | None:
-        """The 95 % prediction interval of a further run; None for fewer than two seeds."""
+        """The 95 % prediction interval for another run; None for fewer than two seeds."""
         if self.bounds is None:
             return None
         low, high = self.bounds
@@ -96,18 +96,18 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Measured minus printed; None if one of them is missing."""
+        """Measured minus printed number; None if either is missing."""
         if self.printed is None or self.mean is None:
             return None
         return self.mean - self.printed.mean
 
     @property
     def agreement(self) -> str:
-        """Agreement of the measured and the printed number.
+        """Agreement between the measured and the printed number.
 
-        ``inside`` or ``outside``: whether the printed number lies in the interval of the mean,
-        widened by the paper's ±; ``single``: one seed has no interval; ``impossible``: see the
-        attribute; ``missing``: not measured; ``none``: the paper prints no number.
+        ``inside`` or ``outside``: the printed number lies inside or outside the interval of the
+        mean, widened by the paper's ±; ``single``: one seed gives no interval; ``impossible``: see
+        the attribute; ``missing``: not measured; ``none``: the paper prints no number.
         """
         if not self.values:
             return "impossible" if self.impossible and self.printed else "missing"
@@ -117,7 +117,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """Agreement of a cell with both numbers, whether or not the printed ones are possible."""
+        """Agreement of a cell with both numbers, even if the printed number is impossible."""
         if self.bounds is None:
             return "single"
         assert self.printed is not None
@@ -132,14 +132,14 @@ class Line:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        label: The method as the paper calls it.
-        keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper,
-            or dotted keys.
+        label: The paper's name of the method.
+        keys: Keys that distinguish the row from others, with their values: the paper's
+            hyperparameters, or dotted keys.
         matched: The runs, and their departures from the paper.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
-        impossible: Why the printed numbers of a row with weighted columns cannot be those of
-            unweighted clients.
+        impossible: If some columns are weighted, the reason why the printed numbers of the row
+            cannot belong to unweighted clients; otherwise None.
     """
 
     algo: str
@@ -153,7 +153,7 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The method and the keys that distinguish it."""
+        """The method and the keys that distinguish its row."""
         return f"{self.label} {keys_text(self.keys)}".rstrip()
 
     @property
@@ -167,14 +167,14 @@ class Line:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows that are compared with one another; ``setup`` is the paper's setup, or None."""
+    """Rows that are compared with each other; ``setup`` is the paper's setup, or None."""
 
     setup: Setup | None
     lines: tuple[Line, ...]
 
     @property
     def splits(self) -> list[str]:
-        """Seeds of the data of its runs, ``null`` where every run draws its own data."""
+        """Data seeds of the runs; ``null`` if every run draws its own data."""
         runs = [run for line in self.lines for run in line.matched.runs.values()]
         return sorted({config_value(run.flat.get("data.seed")) for run in runs})
 
@@ -184,14 +184,14 @@ class TableData:
     """A table.
 
     Attributes:
-        name: Name in files: ``<paper>/<table>``, or that of the experiment or data of the runs.
-        title: Heading: the paper and its table, the experiment of a paper, or what the data are.
-        columns: Columns, those of the paper first.
+        name: Name in files: ``<paper>/<table>``, or the name of the runs' experiment or data.
+        title: Heading: the paper and its table, a paper's experiment, or a description of the data.
+        columns: Columns, the paper's columns first.
         blocks: Blocks, one per setup of the paper; a single block for other runs.
-        paper: The paper whose experiment it is, or None.
+        paper: The paper that the runs belong to, or None.
         table: The paper's table; None for rows of runs that belong to no table.
-        unofficial: Sentences on samples of clients, and for runs that belong to no paper on data
-            that were not read from the publisher's files.
+        unofficial: Sentences about samples of clients and, for runs that belong to no paper, about
+            data that were not read from the publisher's files.
     """
 
     name: str
@@ -210,15 +210,15 @@ class TableData:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Distinct printed numbers, by what has been measured.
+    """Counts of distinct printed numbers, by whether they have been measured.
 
-    A number that several tables print, of the same metric under the same settings, is counted once.
+    If several tables print the same metric under the same settings, the number is counted once.
 
     Attributes:
-        full: Those measured at the paper's full setting.
-        reduced: Those measured under a reduced setting.
-        not_run: Those not measured.
-        agreement: Measured ones by the agreement of ``fedbench.analysis.table_model.Cell``.
+        full: Numbers measured at the paper's full setting.
+        reduced: Numbers measured under a reduced setting.
+        not_run: Numbers not measured.
+        agreement: Measured numbers by their agreement (``Cell.agreement``).
     """
 
     full: int = 0
@@ -228,12 +228,12 @@ class Coverage:
 
     @property
     def total(self) -> int:
-        """Number of all distinct printed numbers."""
+        """Total of distinct printed numbers."""
         return self.measured + self.not_run
 
     @property
     def measured(self) -> int:
-        """Number of those measured, at any setting."""
+        """Count of numbers measured at any setting."""
         return self.full + self.reduced
 
     def __add__(self, other: Coverage) -> Coverage:
@@ -246,7 +246,7 @@ class Coverage:
 
 
 def coverage(tables: Iterable[TableData]) -> Coverage:
-    """Return the coverage of tables of papers."""
+    """Return the coverage of papers' tables."""
     known: set[tuple[Any, ...]] = set()
     statuses: Counter[str] = Counter()
     agreement: Counter[str] = Counter()

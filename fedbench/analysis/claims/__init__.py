@@ -1,7 +1,7 @@
-"""Claims of papers: the verdict on each, and the checks that a single claim needs.
+"""Claims of papers: their verdicts, and checks specific to a single claim.
 
-A module named after a paper has a function per claim with a check of its own. Its name begins with
-the claim's id; it takes the evidence, which is the paper and the runs, and yields the comparisons
-that must all be significant. Checks that several claims share are kinds of their own
-(``fedbench.papers.checks``).
+A module named after a paper contains a function for each claim with a specific check. The
+function's name begins with the claim's id. The function takes the evidence (the paper and the runs)
+and yields the comparisons, all of which must be significant. Checks shared by several claims are
+defined as kinds in ``fedbench.papers.checks``.
 """

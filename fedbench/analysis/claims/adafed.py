@@ -1,4 +1,4 @@
-"""AdaFed: claims with a test of their own."""
+"""AdaFed: claims with claim-specific tests."""
 
 from collections.abc import Callable, Iterator
 
@@ -23,7 +23,7 @@ from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.schema import PrintedMetric
 
-# rounds to a mean accuracy of 40 %, in c18 and c67
+# rounds to a mean accuracy of 40 %, for c18 and c67
 _ROUNDS = PrintedMetric(
     id="rounds",
     label="rounds to 40 %",
@@ -66,7 +66,7 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that the loss of the client that starts highest falls by more than the lowest one."""
+    """Test that the client with the highest initial loss improves more than the one with the lowest."""
 
     def lead(low: pd.Series, high: pd.Series) -> float:
         fall_of_high = high.iloc[0] - high.iloc[-1]
@@ -80,7 +80,7 @@ def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
 def c65_losses_end_alike(evidence: Evidence) -> Iterator[Comparison]:
     """Test that over the last tenth of the rounds both losses differ by less than a tenth.
 
-    The difference is a share of the larger loss.
+    The difference is measured as a share of the larger loss.
     """
 
     def room(low: pd.Series, high: pd.Series) -> float:
@@ -97,7 +97,7 @@ def _two_clients(
     label: str,
     lead: Callable[[pd.Series, pd.Series], float],
 ) -> Iterator[Comparison]:
-    """Yield the comparison of a number of the two clients' losses with 0, per setup of Figure 3."""
+    """Yield the comparison of ``lead`` of the two clients' losses with 0, per setup of Figure 3."""
     for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
         leads = {}
@@ -111,8 +111,8 @@ def _two_clients(
 def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed needs fewer rounds to a mean accuracy of 40 % than each other method.
 
-    A run that ends below 40 % needs one round more than it has. A seed with which neither run gets
-    there does not count, and if there are no other seeds the comparison is undecided.
+    A run that ends below 40 % is assigned one round more than it has. A seed for which neither run
+    reaches 40 % is not counted; if there are no other seeds, the comparison is undecided.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
@@ -133,7 +133,7 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:
-    """Return the rounds to 40 % by unit; one more than it has for a run that ends below."""
+    """Return the rounds to 40 % by unit; for a run that ends below, one round more than it has."""
     curves = runs.curve(_ROUNDS.field)
     last = {unit: curve.index[-1] for unit, curve in curves.items()}
     beyond = {unit: float(round + 1) for unit, round in last.items()}
@@ -143,8 +143,7 @@ def _rounds_needed(runs: MatchedRuns) -> PerUnit:
 def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed reaches 40 % in rounds 360 to 440 and each other method in 810 to 990.
 
-    These are the 400 and 900 rounds of the paper, which it reads off a picture, with a slack of a
-    tenth.
+    These are the 400 and 900 rounds that the paper reads off a figure, with a tolerance of a tenth.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
@@ -157,7 +156,7 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
 def c66_full_batch_is_smoothest(evidence: Evidence) -> Iterator[Comparison]:
     """Test that the length of the direction is smoothest for one full-batch epoch.
 
-    Lengths are shares of the first one.
+    Lengths are relative to the first one.
     """
     (shown,) = figure_runs(evidence, "figure4").values()
     rough: dict[MatchedRuns, PerUnit] = {}

@@ -1,4 +1,4 @@
-"""AdaFedAdam: claims with a test of their own."""
+"""AdaFedAdam: claims with claim-specific tests."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _UNSTABLE = 5.0  # points of accuracy behind the best method
 
 
 def c17_dominates_each_baseline(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that for each baseline some alpha gives a lower mean and a lower spread of the error."""
+    """Test that for each baseline, some alpha gives a lower mean and lower spread of the error."""
     (shown,) = figure_runs(evidence, "figure3").values()
     front = [runs for runs in shown if Selection("adafedadam").fits(runs.row)]
     fields = " and ".join(field.label for field in _ERRORS)
@@ -63,9 +63,9 @@ def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def c24_spread_stops_falling(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that the relative spread of the error falls by less from alpha 4 to 8 than before.
+    """Test that the relative spread of the error falls less from alpha 4 to 8 than from 1 to 4.
 
-    Less is below half of its fall from 1 to 4.
+    The second fall must be below half of the first.
     """
     (shown,) = figure_runs(evidence, "figure3").values()
     runs = [runs_of(shown, "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)]

@@ -1,6 +1,6 @@
 """Comparisons of settings over their common blocks: training seeds, or splits of the data.
 
-p is one-sided.
+All p-values are one-sided.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ class Comparison:
 
     Attributes:
         label: Description of the comparison.
-        mean: Mean lead of the first side; infinite if only runs that diverged make a difference;
-            None if a side has not been run.
+        mean: Mean lead of the first side; infinite if only diverged runs make a difference; None if
+            a side has not been run.
         greater: p-value of the test that the first side is ahead; None if a side has not been run.
         less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
-        reduced: In what the settings of its sides differ from the paper's; empty if they are the
-            paper's.
-        untuned: Whether the values of some rows were searched here, and those of others not.
-        uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
-        group: Title of the setup that it belongs to, or of both.
-        blocks: What the blocks are, ``seed`` or ``split``.
-        differences: Lead of the first side by block; runs that diverged are counted.
+        reduced: Departures of the sides' settings from the paper's; empty if there are none.
+        untuned: Whether some rows were tuned with fedbench and others were not.
+        uneven: Whether the sides are reduced in different ways and thus cannot be compared.
+        group: Title of the setup, or of both setups.
+        blocks: Kind of the blocks, ``seed`` or ``split``.
+        differences: Lead of the first side by block, including diverged runs.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None
-            until it is judged, and for one that has not been run.
-        against_p: p-value that it is behind, likewise.
-        parts: Comparisons that it consists of; its numbers are those of the part that counts.
-        every: Whether all parts must be shown, or one is enough.
-        unit: Unit of the leads; empty for plain numbers, or if the parts have several.
+        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None if
+            the comparison has not been judged or not been run.
+        against_p: The same for the first side being behind.
+        parts: Partial comparisons; the comparison has the numbers of the decisive part.
+        every: Whether all parts must be shown; otherwise one is enough.
+        unit: Unit of the leads; empty for plain numbers, or if the parts have different units.
     """
 
     label: str
@@ -74,12 +73,12 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether it has been run, in all of its parts; before that it does not count."""
+        """Whether the comparison and all its parts have been run; only then does it count."""
         return self.mean is not None and all(part.complete for part in self.parts)
 
     @property
     def state(self) -> Literal["shown", "refuted", "open", "not run"]:
-        """Result by its adjusted p-values."""
+        """Result according to the adjusted p-values."""
         if self.for_p is None or self.against_p is None:
             return "not run"
         if self.for_p <= ALPHA:
@@ -87,7 +86,7 @@ class Comparison:
         return "refuted" if self.against_p <= ALPHA else "open"
 
     def blank(self) -> Comparison:
-        """Return it without its numbers, as one that has not been run."""
+        """Return the comparison without numbers, as if it had not been run."""
         return Comparison(
             self.label,
             uneven=self.uneven,
@@ -97,7 +96,7 @@ class Comparison:
 
     @property
     def every_block(self) -> set[int]:
-        """The blocks of its differences, and of those of its parts."""
+        """The blocks of the differences, including those of the parts."""
         blocks = set(self.differences)
         for part in self.parts:
             blocks |= part.every_block
@@ -105,26 +104,30 @@ class Comparison:
 
     @property
     def fewest(self) -> int:
-        """Number of blocks, of several parts the smallest; 0 if something has not been run."""
+        """Number of blocks, the smallest over all parts; 0 if a part has not been run."""
         return min((part.fewest for part in self.parts), default=self.n)
 
     def factor(self, ahead: bool) -> int:
-        """Return the factor of its most extreme part: their number where one of them is enough.
+        """Return the factor on the most extreme part: the number of parts if one part is enough.
 
         Args:
-            ahead: Whether it is tested for being ahead, or for being behind.
+            ahead: Whether the test is for being ahead rather than behind.
         """
         return 1 if self.every == ahead else len(self.parts)
 
     def chances(self, ahead: bool) -> int:
-        """Return the factor of the least p-value for it to be ahead, or else behind."""
+        """Return the factor on the smallest attainable p-value.
+
+        Args:
+            ahead: Whether the test is for being ahead rather than behind.
+        """
         of_parts = [part.chances(ahead) for part in self.parts]
         most = max(of_parts, default=1)
         return most * max(1, self.factor(ahead))
 
     @property
     def strength(self) -> float:
-        """Σd / √Σd² of the differences d, which orders equal p-values; 0 if all are 0."""
+        """Σd / √Σd² of the differences d, used to order equal p-values; 0 if all d are 0."""
         differences = self.differences.values()
         scale = math.hypot(*differences) or 1.0
         return sum(differences) / scale
@@ -134,7 +137,7 @@ class Comparison:
 
 
 def aligned(*numbers: Mapping[Unit, T]) -> dict[Unit, list[T]]:
-    """Return the numbers of each unit that has all of them, in order of the units."""
+    """Return the numbers of each unit that all mappings contain, in order of the units."""
     units = set(numbers[0]).intersection(*numbers[1:])
     return {unit: [by_unit[unit] for by_unit in numbers] for unit in sorted(units)}
 
@@ -144,7 +147,7 @@ def leads(
     b: PerUnit,
     sign: float,
 ) -> PerUnit:
-    """Return sign * (a - b) over the units of both."""
+    """Return sign * (a - b) for the units of both."""
     both = aligned(a, b)
     ahead = {}
     for unit, (one, two) in both.items():
@@ -174,19 +177,19 @@ def contest(
     *,
     margin: float = 0.0,
 ) -> Comparison:
-    """Return the comparison of two methods; one that diverged counts as behind (``with_diverged``).
+    """Return the comparison of two methods; diverged runs count as behind (``with_diverged``).
 
-    A unit for which both diverged is left out.
+    Units for which both methods diverged are left out.
 
     Args:
         label: Description of the comparison.
-        a: Numbers of the first method by unit; ``one`` has its runs.
-        b: Numbers of the second method by unit; ``two`` has its runs.
+        a: Numbers of the first method by unit.
+        b: Numbers of the second method by unit.
         sign: 1 if higher is better, -1 if lower is better.
         one: Runs of the first method.
         two: Runs of the second method.
-        margin: How far the first method may be behind and still support the statement
-            (non-inferiority), in the unit of the numbers; 0 if it must be ahead.
+        margin: Margin of non-inferiority, in the unit of the numbers: the statement holds if the
+            first method is behind by less. 0 if it must be ahead.
     """
     differences = scaled(
         leads(a, b, sign),
@@ -219,7 +222,7 @@ def above(
 ) -> Comparison:
     """Return the comparison of differences, one per unit, with 0.
 
-    If one of the runs behind them diverged, the others alone do not decide the comparison.
+    If one of the underlying runs diverged, the comparison is undecided.
     """
     lost = set().union(*(side.diverged for side in runs))
     ended = all(side.runs or side.diverged or differences for side in runs)
@@ -233,10 +236,10 @@ def tested(
     differences: PerUnit,
     runs: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of differences with 0; ``runs`` are the runs behind them.
+    """Return the comparison of differences, computed from ``runs``, with 0.
 
-    Differences are infinite where a run diverged (``with_diverged``), and NaN where there is no
-    number, which is left out.
+    A difference is infinite if a run diverged (``with_diverged``). It is NaN if there is no number;
+    such units are left out.
     """
     by_split = any(side.reading.splits == "drawn" for side in runs)
     by_block = _by_block(with_diverged(differences), by_split)
@@ -255,7 +258,7 @@ def tested(
 
 
 def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
-    """Return a comparison of runs that says nothing, or that they cannot be compared."""
+    """Return an undecided comparison of runs, or one that marks them as not comparable."""
     group = _group(runs)
     if any(side.cuts != runs[0].cuts for side in runs):
         return Comparison(label, uneven=True, group=group)
@@ -283,9 +286,9 @@ def _group(runs: Sequence[MatchedRuns]) -> str:
 
 
 def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
-    """Return differences by training seed, or their mean over the training seeds of each split.
+    """Return differences by training seed, or their means over the training seeds of each split.
 
-    Runs of one split share its luck, so that only the split as a whole may be flipped.
+    Runs on the same split depend on each other, so only the split as a whole may be flipped.
     """
     members: dict[int, list[float]] = {}
     for unit, difference in sorted(differences.items()):
@@ -302,13 +305,14 @@ def joined(
     parts: Sequence[Comparison],
     every: bool,
 ) -> Comparison:
-    """Return a comparison that consists of others: all must be shown, or one is enough.
+    """Return a comparison of several parts, of which all must be shown, or one is enough.
 
-    If all must be shown, it is ahead with the largest p-value of its parts (intersection-union) and
-    behind with the smallest one times their number (Bonferroni); its other numbers are those of the
-    weakest part. If one is enough, it is ahead with the smallest p-value times their number,
-    missing parts included, and behind with the largest one, once all have been run; its other
-    numbers are those of the best part.
+    If all parts must be shown, the p-value for being ahead is the largest of the parts
+    (intersection-union), and the p-value for being behind is the smallest times the number of parts
+    (Bonferroni); the other numbers are those of the weakest part. If one part is enough, the
+    p-value for being ahead is the smallest times the number of parts, including missing ones, and
+    the p-value for being behind is the largest, once all parts have been run; the other numbers are
+    those of the best part.
     """
     groups = dict.fromkeys(part.group for part in parts)
     group = " and ".join(filter(None, groups))

@@ -1,4 +1,4 @@
-"""Claims about figures, as comparisons of one number per run, computed from its curve."""
+"""Claims about figures: comparisons of one number per run, computed from the run's curve."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -31,9 +31,9 @@ from fedbench.papers.checks import (
 
 
 def area(curve: pd.Series) -> float:
-    """Return the mean height of a curve over its rounds (trapezoid rule).
+    """Return the mean height of a curve over its rounds (trapezoidal rule).
 
-    A curve with a single value has this value.
+    For a single value, the mean is this value.
     """
     if len(curve) < 2:
         return float(curve.iloc[0])
@@ -45,7 +45,7 @@ def area(curve: pd.Series) -> float:
 def roughness(curve: pd.Series) -> float:
     """Return the variance of the changes from one evaluated round to the next.
 
-    It is NaN for fewer than two changes.
+    The variance is NaN for fewer than two changes.
     """
     changes = np.diff(curve.to_numpy())
     return float(np.var(changes)) if len(changes) > 1 else nan
@@ -54,14 +54,14 @@ def roughness(curve: pd.Series) -> float:
 def setbacks(curve: pd.Series) -> float:
     """Return the mean fall from one evaluated round to the next; NaN for fewer than two changes.
 
-    A rise counts as 0, so that a curve without a fall has 0 however fast it rises.
+    A rise counts as 0, so the mean is 0 for a curve that never falls, however fast it rises.
     """
     falls = -np.diff(curve.to_numpy())
     return float(falls.clip(min=0).mean()) if len(falls) > 1 else nan
 
 
 def early(curve: pd.Series) -> pd.Series:
-    """Return the first tenth of a curve, but at least its first three points."""
+    """Return the first tenth of a curve, at least its first three points."""
     length = max(3, len(curve) // 10)
     return curve.iloc[:length]
 
@@ -96,7 +96,7 @@ _LABELS = {
     "at_least": "share of clients at the threshold or above",
     "setbacks_early": "early setbacks",
 }
-_SCALES = {  # of measures that are not in the unit of their field
+_SCALES = {  # scales of measures that are not in their field's unit
     "rounds": (1.0, "rounds"),
     "rounds_pairwise": (1.0, "rounds"),
     "below": (100.0, "points"),
@@ -109,7 +109,7 @@ def figure_runs(
     name: str,
     setups: Sequence[str] = (),
 ) -> dict[str, list[MatchedRuns]]:
-    """Return the runs that a figure shows by setup, on some of its setups or on all."""
+    """Return the runs of a figure by setup, for the given setups or, by default, for all."""
     paper = evidence.paper
     return {
         setup: evidence.comparable(rows_of(paper, name, setup))
@@ -118,13 +118,13 @@ def figure_runs(
 
 
 def selected(shown: Sequence[MatchedRuns], *selections: Selection) -> list[MatchedRuns]:
-    """Return the runs that selections name, in the order of the selections."""
+    """Return the runs that match selections, in the order of the selections."""
     fitting = (runs for selection in selections for runs in shown if selection.fits(runs.row))
     return list(dict.fromkeys(fitting))
 
 
 def runs_of(shown: Sequence[MatchedRuns], algo: str, **hyper: Any) -> MatchedRuns:
-    """Return the first runs of a method with the given hyperparameters."""
+    """Return the runs of the first row of a method with the given hyperparameters."""
     return selected(shown, Selection(algo, hyper))[0]
 
 
@@ -137,13 +137,13 @@ def measured(
     field: str,
     threshold: float | None = None,
 ) -> PerUnit:
-    """Return a measure of runs by unit, in the shown unit; empty if they do not have it.
+    """Return a measure of runs by unit, in the shown unit; empty if the runs do not have it.
 
     Args:
         runs: The runs.
-        measure: A measure of a check that needs no other runs.
+        measure: A check's measure that needs no other runs.
         field: The field of the curve.
-        threshold: Accuracy threshold of the measures below and at_least.
+        threshold: Accuracy threshold for the measures below and at_least.
     """
     factor, _ = _scale(measure, field)
     if measure in ("below", "at_least"):
@@ -162,7 +162,7 @@ def measured(
 
 
 def _scale(measure: str, field: str) -> tuple[float, str]:
-    """Return the factor from a measure's unit to the shown one, and the unit of differences."""
+    """Return the factor from a measure's unit to the shown unit, and the unit of differences."""
     if measure in ("area", "final", "tail", "setbacks", "setbacks_early"):
         metric = metric_info(field)
         return metric.factor, metric.difference_unit
@@ -174,9 +174,9 @@ def _share(
     threshold: float,
     below: bool,
 ) -> PerUnit:
-    """Return the share of clients whose accuracy is below a threshold, or not.
+    """Return the share of clients with final accuracy below, or not below, a threshold.
 
-    It is that of the end, the only round with clients.
+    Only the last round contains accuracies of clients.
     """
     if runs.reading.round == "best" or runs.reading.weighting == "weighted":
         return {}
@@ -189,9 +189,9 @@ def _share(
 
 
 def _mean_cka(runs: MatchedRuns) -> PerUnit:
-    """Return the mean similarity (linear CKA) of the first moments of different clients at the end.
+    """Return the mean similarity (linear CKA) of different clients' first moments at the end.
 
-    The end is the only round with moments.
+    Moments are available only for the last round.
     """
     if runs.reading.round == "best":
         return {}
@@ -210,8 +210,8 @@ def _mean_cka(runs: MatchedRuns) -> PerUnit:
 def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedRuns, PerUnit]:
     """Return, per unit, the rounds to the best value that every method reaches.
 
-    The target depends on which methods have run, so only units with runs of every method count. A
-    run that diverged does not affect the target.
+    The target depends on the methods that were run, so only units with runs of every method are
+    used. Diverged runs do not affect the target.
     """
     sign = metric_info(field).sign
     curves = {runs: runs.curve(field) for runs in sides}
@@ -233,7 +233,7 @@ def _rounds_to_common(sides: Sequence[MatchedRuns], field: str) -> dict[MatchedR
 
 
 def curve_comparisons(evidence: Evidence, check: Curves) -> Iterator[Comparison]:
-    """Yield comparisons of some runs of a figure with others in a measure of their curves."""
+    """Yield comparisons between runs of a figure in a measure of their curves."""
     for shown in figure_runs(evidence, check.figure, check.setups).values():
         better = selected(shown, *check.better)
         others = selected(shown, *check.worse)
@@ -254,9 +254,9 @@ def _compared(
     two: MatchedRuns,
     rivals: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of two runs of a figure in a measure.
+    """Return the comparison of two rows of a figure in a measure.
 
-    ``rivals`` have the target of rounds in common.
+    For the measures rounds and rounds_pairwise, all ``rivals`` have a common target.
     """
     if measure in ("rounds", "rounds_pairwise"):
         rounds = _rounds_to_common(rivals, field)
@@ -312,9 +312,9 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
 
 
 def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
-    """Return the last value of a field of two runs, divided by each other.
+    """Return the ratio of the last values of a field in two rows.
 
-    The field is a sum over rounds, whose best value is not that of the run.
+    The field is a sum over rounds, so the last value is read even if best rounds count.
     """
     curves = aligned(*(runs.curve(field) for runs in sides))
     ratios = {}

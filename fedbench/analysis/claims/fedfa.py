@@ -1,4 +1,4 @@
-"""FedFa: claims with a test of their own."""
+"""FedFa: claims with claim-specific tests."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from fedbench.analysis.claims.curve_claims import figure_runs, measured, runs_of
 from fedbench.analysis.claims.table_claims import compare_rows, rank_correlations, row_of
 from fedbench.analysis.matching import Evidence
 
-_SYNTHETIC = (  # from IID to the most mixed
+_SYNTHETIC = (  # from IID to most heterogeneous
     "synthetic_iid",
     "synthetic_0_0",
     "synthetic_05_05",
@@ -28,8 +28,8 @@ _FIELDS = ("accuracy_mean", "train_loss")
 def c07_less_stable_with_heterogeneity(evidence: Evidence) -> Iterator[Comparison]:
     """Test that FedAvg's curves become less stable with heterogeneity.
 
-    For accuracy and training loss: the rank correlation of the setbacks with the order of the four
-    synthetic sets. A run that diverged is less stable than any other.
+    For accuracy and training loss, the test is the rank correlation of the setbacks with the order
+    of the four synthetic data sets. A diverged run counts as less stable than any other run.
     """
     shown = figure_runs(evidence, "figure2", _SYNTHETIC)
     steps = [runs_of(runs, "fedavg") for runs in shown.values()]
@@ -44,9 +44,9 @@ def c07_less_stable_with_heterogeneity(evidence: Evidence) -> Iterator[Compariso
 
 
 def c15_higher_mean_with_larger_variance(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that some alpha has a higher mean accuracy and a larger variance than 0.5, or neither.
+    """Test that for some alpha, mean and variance of accuracy are both above those at 0.5.
 
-    Neither: the mean is lower and the variance smaller.
+    Alternatively, both may be below those at 0.5.
     """
     parts = []
     for figure, setup in (("figure7", "synthetic_1_1"), ("figure8", "mnist")):
@@ -70,10 +70,10 @@ def c15_higher_mean_with_larger_variance(evidence: Evidence) -> Iterator[Compari
 
 
 def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that at rate 0.001 both baselines are more stable than at 0.01, and worse.
+    """Test that both baselines are more stable but converge worse at rate 0.001 than at 0.01.
 
-    More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean
-    accuracy over the rounds.
+    More stable means smaller setbacks of accuracy and training loss; worse convergence means a
+    lower mean accuracy over the rounds.
     """
     paper = evidence.paper
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
@@ -111,9 +111,9 @@ def c20_small_rate_is_stabler_and_worse(evidence: Evidence) -> Iterator[Comparis
 
 
 def c24_weights_are_fairer_than_equal(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that FedFa's weights make it fairer than equal weights on heterogeneous sets.
+    """Test that FedFa's weights make it fairer than equal weights on heterogeneous data sets.
 
-    A smaller variance and a more accurate worst 20 % of clients.
+    Fairer means a smaller variance and a higher accuracy of the worst 20 % of clients.
     """
     paper = evidence.paper
     for setup in (*_SYNTHETIC[1:], "femnist"):

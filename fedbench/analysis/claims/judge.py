@@ -1,4 +1,4 @@
-"""Claims of a paper, judged by the runs that their checks ask for."""
+"""Verdicts on the claims of a paper, from the runs that their checks need."""
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -44,7 +44,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """Return the verdict on a claim of a paper.
 
     Raises:
-        RequestError: With the first fault of its check: a function or a row that does not exist.
+        RequestError: If the claim's check names a function or a row that does not exist.
     """
     try:
         match claim.check:
@@ -64,7 +64,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
     """Return the verdict on a claim under each reading of its paper, the adopted one first.
 
-    A reading that changes none of the numbers of one that is nearer to the adopted one is left out.
+    A reading is left out if its numbers equal those of a reading that is closer to the adopted one.
 
     Args:
         claim: The claim.
@@ -81,9 +81,9 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
 
 
 def comparable(readings: Readings) -> dict[Reading, Verdict]:
-    """Return the readings that count, at the paper's settings or reduced as the adopted one was.
+    """Return the counted readings of the same kind as the adopted one: full or scaled down.
 
-    A reading counts if its blocks could have decided it either way.
+    A reading is counted if its blocks allowed either outcome.
     """
     adopted = readings[ADOPTED]
     scaled = adopted.outcome is not adopted
@@ -96,11 +96,10 @@ def comparable(readings: Readings) -> dict[Reading, Verdict]:
 
 
 def differing(readings: Readings) -> list[Reading] | None:
-    """Return the readings that count and have another word than the adopted one.
+    """Return the counted readings whose verdict differs from that of the adopted reading.
 
-    None: no other reading counts.
-
-    Of those that differ, the ones nearest to the adopted reading are given.
+    Only the differing readings closest to the adopted one are returned. The result is None if no
+    other reading is counted.
     """
     words = {reading: verdict.word for reading, verdict in comparable(readings).items()}
     if ADOPTED not in words or len(words) < 2:
@@ -112,7 +111,7 @@ def differing(readings: Readings) -> list[Reading] | None:
 
 
 def _numbers(verdict: Verdict) -> list[object]:
-    """Return the numbers that a verdict rests on, which two readings may share."""
+    """Return the numbers behind a verdict, by which readings are compared."""
     numbers = attrgetter(
         "label",
         "mean",
@@ -129,7 +128,7 @@ def comparisons_of(
     check: Check,
     evidence: Evidence,
 ) -> list[Comparison]:
-    """Return the comparisons of a check of a claim, not judged."""
+    """Return the comparisons of a claim's check, not yet judged."""
     if isinstance(check, Several):
         parts: list[Comparison] = []
         for part in check.checks:
@@ -148,11 +147,11 @@ def comparisons_of(
 
 
 def claim_check(paper: str, claim: str) -> ClaimCheck:
-    """Return the check of a claim by a function of its own.
+    """Return the function that checks a claim.
 
     Args:
-        paper: Id of the paper, the name of the module in this package.
-        claim: Id of the claim, with which the name of the function begins:
+        paper: Id of the paper, which is also the name of the module in this package.
+        claim: Id of the claim, which begins the function's name, as in
             ``c14_lead_grows_with_skew``.
 
     Raises:

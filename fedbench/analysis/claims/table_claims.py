@@ -1,4 +1,4 @@
-"""Claims about tables: comparisons of the measured numbers of cells, and of the printed numbers."""
+"""Claims about tables: comparisons of measured numbers and of printed numbers."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -72,9 +72,9 @@ def number_and_best_other(
     algo: str,
     metric: str,
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
-    """Return a method's number and the best of all others by unit, and the runs of all rows.
+    """Return a method's number and the best number of all others by unit, and all rows' runs.
 
-    A unit counts only if every row has it: the best number may be the one that is missing.
+    Only units that all rows have are used, because a missing number could be the best one.
     """
     printed = evidence.paper.metrics[metric]
     rows = rows_of(evidence.paper, table, setup)
@@ -98,16 +98,16 @@ def compare_rows(
     by: float = 0.0,
     label: str = "",
 ) -> Comparison:
-    """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
+    """Return the comparison of ``better`` with ``worse`` in a metric, paired by unit.
 
     Args:
-        evidence: The runs.
-        better: A row.
-        worse: A row.
-        metric: The metric.
-        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must
+        evidence: The paper and the runs.
+        better: The row that should be ahead.
+        worse: The row that should be behind.
+        metric: Id of the metric.
+        by: The lead that must be exceeded, in the printed unit. A negative value is a lag that must
             not be reached.
-        label: Description of the comparison; empty for one by what is compared.
+        label: Description of the comparison; if empty, it is generated.
     """
     paper = evidence.paper
     printed = paper.metrics[metric]
@@ -133,7 +133,7 @@ def _label(
     metric: PrintedMetric,
     by: float,
 ) -> str:
-    """Return what is compared; rows are named in full unless they are two methods in one setup."""
+    """Return a label for a comparison, with full row names unless two methods share a setup."""
     elsewhere = better.setup != worse.setup
     full = elsewhere or better.algo == worse.algo
     one = _name(paper, better, full)
@@ -163,7 +163,7 @@ def _sign(metric: PrintedMetric) -> float:
 
 
 def _unit(metric: PrintedMetric) -> str:
-    """Return the unit of differences in a metric, as the paper prints it."""
+    """Return the unit of differences in a printed metric."""
     info = metric_info(metric.field)
     return info.difference_unit if metric.factor == info.factor else ""
 
@@ -171,8 +171,8 @@ def _unit(metric: PrintedMetric) -> str:
 def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
     """Yield the comparisons of each better method with each worse one, or with itself elsewhere.
 
-    Where the methods on both sides are the same ones, a pair of them is one comparison of two
-    parts.
+    If ``by`` is negative and both sides list the same methods, each pair of methods gives one
+    comparison of two parts.
     """
     if check.by < 0 and set(check.better) == set(check.worse):
         yield from _close_together(evidence, check)
@@ -193,9 +193,10 @@ def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
 
 
 def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Yield a comparison per pair of methods, which are to differ by less than ``by``.
+    """Yield a comparison per pair of methods, which must differ by less than the margin ``by``.
 
-    It has two one-sided tests: each method is less behind the other than that.
+    The comparison consists of two one-sided tests: neither method is behind the other by the
+    margin.
     """
     paper = evidence.paper
     pairs = combinations(check.better, 2)
@@ -211,7 +212,7 @@ def _close_together(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
 
 
 def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
-    """Yield, per method, the rank correlation of the metric with the steps."""
+    """Yield a comparison per method: the rank correlation of the metric with the steps."""
     paper = evidence.paper
     metric = paper.metrics[check.metric]
     sign = 1 if check.trend == "increasing" else -1
@@ -234,9 +235,9 @@ def rank_correlations(
     values: Sequence[PerUnit],
     worst: float,
 ) -> PerUnit:
-    """Return the rank correlation of values with the steps.
+    """Return the rank correlation of values with the steps, per unit.
 
-    Units have an outcome at every step; a run that diverged has the worst value of all.
+    Only units with an outcome at every step are used. A diverged run has the value ``worst``.
     """
     outcomes = []
     for runs, measured in zip(steps, values, strict=True):
@@ -265,10 +266,10 @@ def _steps(
 
 
 def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
-    """Yield how far the rows of one side are ahead of those of the other, on average over pairs.
+    """Yield the comparison of the rows of two sides, by the mean lead over pairs of rows.
 
-    Pairs may be reduced or tuned in different ways, the two rows of a pair may not. A unit counts
-    if all rows have it.
+    Different pairs may be reduced or tuned in different ways, but the two rows of a pair may not.
+    Only units that all rows have are used.
     """
     paper = evidence.paper
     metric = paper.metrics[check.metric]
@@ -325,10 +326,11 @@ def band(
 ) -> Comparison:
     """Return the comparison of a metric with a band: above its lower end, and below its upper end.
 
-    Two one-sided tests show equivalence within the band, and one of them that it is outside: a
-    number is always on the right side of one end, so that they are no comparisons of their own. A
-    run that diverged counts as outside at both ends, and so does a run that has at least the band's
-    rounds and never reaches its target; a shorter one is left out.
+    Both one-sided tests together show equivalence within the band; a single one can show that the
+    number is outside. They are not separate comparisons, because every number is on the right side
+    of at least one end. A diverged run counts as outside at both ends. If the metric has a target,
+    so does a run that lasts at least until the band's upper end without reaching the target;
+    shorter runs are left out.
     """
     values = runs.values(metric)
     outside = dict.fromkeys(runs.diverged, -math.inf)
@@ -347,11 +349,11 @@ def band(
     return replace(compared, unit=_unit(metric))
 
 
-# ---- without comparisons
+# ---- claims without comparisons
 
 
 def equal_rows(paper: Paper, check: EqualRows) -> Verdict:
-    """Return the verdict on printed numbers of two tables that are to be equal.
+    """Return the verdict on printed numbers of two tables that should be equal.
 
     Raises:
         RequestError: If a compared row or number does not exist.

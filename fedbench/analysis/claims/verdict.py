@@ -1,9 +1,9 @@
-"""The verdict on comparisons that must all be shown: one procedure for every claim of every paper.
+"""The verdict on comparisons that must all be shown: one procedure for all claims of all papers.
 
-A comparison is *shown* if its p-value is at most 5 %, *refuted* if that of the opposite is, and
-*open* otherwise; both are adjusted alike for the number of comparisons (``adjusted``). A claim
-*holds* if all p-values are at most 5 % as they are: where all must be shown, none needs an
-adjustment. docs/reproduction.md has the words of a verdict on one page, and docs/adr/0013 the
+A comparison is *shown* if its p-value is at most 5 %, *refuted* if the p-value of the opposite is,
+and *open* otherwise; both p-values are adjusted for the number of comparisons (``adjusted``). A
+claim *holds* if all unadjusted p-values are at most 5 %: if all comparisons must be shown, no
+adjustment is needed. docs/reproduction.md explains the verdicts, and docs/adr/0013 gives the
 reasons.
 """
 
@@ -25,15 +25,15 @@ class Verdict:
 
     Attributes:
         word: ``holds``, ``fails``, ``mixed``, ``undecided``, ``not run`` or ``not testable``.
-        evidence: The reason for a verdict without comparisons, in one line.
-        basis: What it rests on: ``runs``, ``test`` (a test of the code) or ``print`` (the paper's
-            own numbers).
+        evidence: The reason for a verdict without comparisons, on one line.
+        basis: Basis of the verdict: ``runs``, ``test`` (a test of the code) or ``print`` (the
+            paper's own numbers).
         comparisons: All comparisons; those that have not been run at the paper's setting have no
             numbers.
-        scaled: The scaled-down check: the same procedure on all comparisons, if runs at reduced
-            settings are behind some of them; it is never counted as a verdict.
-        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only
-            one.
+        scaled: The scaled-down check: the same procedure on all comparisons if some of them use
+            runs at reduced settings. It is never counted as a verdict.
+        by_group: Verdicts on the comparisons of each setup, by title of the setup; empty if there
+            is only one setup.
     """
 
     word: str
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Verdict:
-        """The verdict at the paper's settings, or the scaled-down check if only that was run."""
+        """The verdict at the paper's settings, or the scaled-down check if there is no other."""
         return self.scaled if self.scaled is not None and self.word == "not run" else self
 
     @property
@@ -54,22 +54,22 @@ class Verdict:
         return [c for c in self.comparisons if c.complete]
 
     def count(self, state: str) -> int:
-        """Return how many comparisons are ``shown``, ``refuted``, ``open`` or ``not run``."""
+        """Return the number of comparisons that are ``shown``, ``refuted``, ``open`` or ``not run``."""
         return sum(c.state == state for c in self.comparisons)
 
     @property
     def untuned(self) -> bool:
-        """Whether rows with values searched here are compared with rows whose values were not."""
+        """Whether rows tuned with fedbench are compared with rows that were not."""
         return any(c.untuned for c in self.comparisons)
 
     @property
     def lacking(self) -> tuple[str, Comparison, int | None] | None:
-        """The outcome that the blocks did not allow, where, and how many allow it; else None.
+        """The outcome that too few blocks prevent, the limiting comparison and the blocks needed.
 
-        The outcome is ``hold`` or ``fail``.
-
-        A claim can hold if each comparison can be shown, and is sure to fail by a comparison of one
-        sign, whatever the others are (``least_blocks``). It does not matter which word has been decided.
+        The outcome is ``hold`` or ``fail``. The property is None if the blocks allow both outcomes,
+        whichever verdict was reached. A claim can hold if every comparison can be shown. It is sure
+        to fail if a comparison whose leads all have the same sign refutes it, whatever the other
+        comparisons are (``least_blocks``).
         """
         if self.word not in DECIDED or not self.comparisons:
             return None
@@ -84,17 +84,20 @@ class Verdict:
 
     @property
     def counts(self) -> bool:
-        """Whether it is counted: decided by runs that could have come out either way."""
+        """Whether the verdict is counted: decided by runs that allowed either outcome."""
         return self.basis == "runs" and self.word in DECIDED and self.lacking is None
 
     @property
     def worst(self) -> Comparison | None:
-        """The comparison that is most against the claim, or is shown the least; None without any."""
+        """The comparison with the strongest evidence against, or the weakest for, the claim.
+
+        The property is None if no comparison has been run.
+        """
         return min(self.run, key=_support, default=None)
 
 
 def _support(c: Comparison) -> tuple[float, ...]:
-    """Return how much a comparison that has been run supports the claim, as a sort key."""
+    """Return a sort key for the support that an executed comparison gives the claim."""
     return (
         c.against_p or 0.0,
         c.less or 0.0,
@@ -104,7 +107,7 @@ def _support(c: Comparison) -> tuple[float, ...]:
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons that must all be shown, and on those of each setup."""
+    """Return the verdict on comparisons that must all be shown, with a verdict per setup."""
     if not comparisons:
         return Verdict("not testable", "the claim names nothing to compare")
 
@@ -115,7 +118,7 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     if len(groups) > 1:
         by_group = {title: decide(members) for title, members in groups.items()}
 
-    # at the paper's settings, comparisons of reduced runs have not been run
+    # comparisons of reduced runs count as not run at the paper's settings
     verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
     scaled = None
     if any(c.reduced for c in comparisons):
@@ -124,7 +127,7 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 
 
 def _judged(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons, with adjusted p-values where they have been run."""
+    """Return the verdict on comparisons; those that have been run get adjusted p-values."""
     run = [c for c in comparisons if c.complete]
     p_values = zip(adjusted(run), adjusted(run, ahead=False), strict=True)
     judged = []
@@ -137,13 +140,13 @@ def _judged(comparisons: Sequence[Comparison]) -> Verdict:
 
 
 def _word(judged: Sequence[Comparison]) -> str:
-    """Return the verdict that adjusted p-values come to, in a word."""
+    """Return the word for the verdict that follows from adjusted p-values."""
     states = {c.state for c in judged}
     if "not run" in states:
         return "not run"
     if any(c.untuned for c in judged):
         return "undecided"
-    # where all must be shown, none needs an adjustment
+    # no adjustment is needed, because all must be shown
     if all(c.greater is not None and c.greater <= ALPHA for c in judged):
         return "holds"
     if "refuted" not in states:
