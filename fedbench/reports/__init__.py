@@ -1,1 +1,1 @@
-"""Tables as pure functions of the runs on disk."""
+"""Reports, tables and figures as pure functions of the runs on disk."""

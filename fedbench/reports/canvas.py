@@ -1,12 +1,12 @@
-"""The frame of all pictures: size, title, legend, the looks of lines, and their files.
+"""The common frame of all pictures: size, title, legend, line styles and files.
 
 A panel is 3.3 inches wide in print, with no text smaller than 8 pt (the unit of font sizes).
 
-A method looks the same in every figure of every paper. Colours were found by search: methods that a
-paper draws together are at least 15 apart in OKLab (times 100), and at least 7 as readers without
-red or green cones see them (Machado et al., 2009); any two methods are at least 8 apart, and every
-colour has a contrast of at least 2.5 with white. No two methods share their dashes and marker
-either.
+A method has the same style in every figure of every paper. The colours were found by a search:
+methods that a paper draws together are at least 15 apart in OKLab (times 100), and at least 7 apart
+as seen by readers without red or green cones (Machado et al., 2009); any two methods are at least 8
+apart, and every colour has a contrast of at least 2.5 with white. In addition, no two methods share
+both dashes and marker.
 """
 
 import colorsys
@@ -33,7 +33,7 @@ from fedbench.reports.templates import ASSETS, yaml_asset
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
 STYLE = ASSETS / "pictures.mplstyle"
-KINDS = {  # of files, with the metadata that would differ between machines and days
+KINDS = {  # file types, with the metadata that would vary with machine and date
     "png": ("Software",),
     "svg": ("Date", "Creator"),
     "pdf": ("Creator", "Producer", "CreationDate"),
@@ -49,7 +49,7 @@ _DASHES: tuple[Dashes, ...] = (
 _MARKERS = tuple("os^DvPX<>*phd")
 _COLOURS: dict[str, str] = yaml_asset("colours.yaml")
 
-Figure = Any  # its annotations differ between the supported versions of matplotlib
+Figure = Any  # type annotations differ between the supported versions of matplotlib
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ class Look:
 
     Attributes:
         colour: Colour as ``#RRGGBB``.
-        dashes: Line style, as matplotlib takes it.
-        marker: Marker, as matplotlib takes it.
-        subject: Whether it is the subject of the paper, which is drawn on top and with a thicker
-            line.
+        dashes: Line style in matplotlib's notation.
+        marker: Marker in matplotlib's notation.
+        subject: Whether the line shows the paper's own method, which is drawn on top and thicker.
     """
 
     colour: str
@@ -71,7 +70,7 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """The arguments of matplotlib for it."""
+        """The line's keyword arguments for matplotlib."""
         on_top = {"linewidth": 1.9, "zorder": 3} if self.subject else {}
         return {
             "color": self.colour,
@@ -90,11 +89,11 @@ def draw(
     """Draw a picture in the style of this package, and return its files.
 
     Args:
-        base: A path that ends in one of ``KINDS``, for this file alone; any other one gets the
-            endings .png and .svg.
+        base: Path of the file if its suffix is one of ``KINDS``; otherwise, .png and .svg files are
+            written with these suffixes added to the path.
         picture: Drawing function, such as those of ``fedbench.reports.plots``.
-        args: Its arguments.
-        options: Its named arguments.
+        args: Positional arguments of the drawing function.
+        options: Keyword arguments of the drawing function.
 
     Raises:
         NotWritten: If a file cannot be written.
@@ -123,25 +122,25 @@ def sheet(
     reduced: bool = False,
     size: tuple[float, float] = SIZE,
 ) -> tuple[Figure, list[Any]]:
-    """Return a figure and its axes, a panel each, with the title above and the legend below.
+    """Return a figure and its axes, one per panel, with the title above and the legend below.
 
     Args:
         title: Title of the figure.
-        panels: The panels, such as those of ``fedbench.reports.plots``, with their labels.
+        panels: The panels with their labels, such as those of ``fedbench.reports.plots``.
         legend: The entries of the legend.
-        reduced: Whether "reduced setting" is written in the corner.
+        reduced: Whether to write "reduced setting" in the corner.
         size: Width and height of a panel in inches.
     """
-    # the panels of a setting are in one row
+    # each row holds the panels of one setting
     fields = len({panel.y_label for panel in panels})
     columns = fields if fields in (2, 3) else min(3, len(panels))
     rows = ceil(len(panels) / columns)
     panel_width, panel_height = size
     width = columns * panel_width
-    heading = wrap(title, width - 1.2, 10) or " "  # a blank reserves the row of the label
+    heading = wrap(title, width - 1.2, 10) or " "  # a blank reserves space for the label
 
     longest = max((len(handle.get_label()) for handle in legend), default=0)
-    entries = max(1, int(15 * width / (longest + 10)))  # in a row of the legend
+    entries = max(1, int(15 * width / (longest + 10)))  # per legend row
     for handle in legend:
         handle.set_label(wrap(handle.get_label(), width - 0.7))
 
@@ -180,7 +179,7 @@ def sheet(
 
 
 def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
-    """Return the lines of a legend, each once."""
+    """Return the distinct lines of a legend."""
     lines = []
     for label, look in dict.fromkeys(entries):
         appearance = look.line | other
@@ -193,7 +192,7 @@ def wrap(
     inches: float,
     size: float = 8,
 ) -> str:
-    """Return text with line breaks such that it fits a width at a font size."""
+    """Return text with line breaks so that it fits a width in inches at a font size."""
     columns = int(72 * inches / (0.58 * size))
     return textwrap.fill(
         text,
@@ -203,7 +202,7 @@ def wrap(
 
 
 def plain_numbers(axis: Any) -> None:
-    """Label a logarithmic axis with plain numbers, since small exponents are illegible."""
+    """Label a logarithmic axis with plain numbers, because small exponents are illegible."""
     low, high = axis.get_view_interval()
     digits = (1, 2, 5) if high < 30 * low else (1,)
     axis.set_major_locator(LogLocator(subs=digits))
@@ -211,13 +210,13 @@ def plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-# ---- looks of lines
+# ---- line styles
 
 
 def method_look(algo: str) -> Look:
-    """Return the look of a method.
+    """Return the line style of a method.
 
-    A method that is not part of fedbench has one that depends on its name only.
+    The style of a method outside fedbench depends only on its name.
     """
     if algo in _COLOURS:
         number = list(_COLOURS).index(algo)
@@ -234,14 +233,14 @@ def method_look(algo: str) -> Look:
 
 
 def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
-    """Return the looks of all lines of a figure by label.
+    """Return the styles of all lines in a figure by label.
 
-    A method with one line has its own look. The lines of a method with several have shades of its
+    The only line of a method has the method's style. Several lines of a method have shades of its
     colour.
 
     Args:
         lines: The method of each line by label, in the order of the legend.
-        subject: Method whose lines are drawn on top; empty if the figure has none.
+        subject: Method whose lines are drawn on top; empty for none.
     """
     labels_of = grouped((algo, label) for label, algo in lines.items())
     by_label: dict[str, Look] = {}
@@ -253,7 +252,7 @@ def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
 
 
 def _shades(look: Look, count: int) -> list[Look]:
-    """Return looks from dark to light shades of a colour, each with its own dashes and marker."""
+    """Return styles in dark to light shades of a colour, each with its own dashes and marker."""
     colours = LinearSegmentedColormap.from_list("", ["black", look.colour, "white"], 257)
     shades = np.linspace(0.2, 0.8, count)
     shown = []

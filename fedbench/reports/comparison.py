@@ -1,4 +1,4 @@
-"""Tests of own runs as tables: means, differences and counts over settings."""
+"""Comparisons of the user's runs as tables: means, differences and counts over settings."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +20,7 @@ from fedbench.reports.text_table import (
     table_rows,
 )
 
-_LISTED = 3  # number of blocks with nothing to compare that are listed
+_LISTED = 3  # maximum number of listed blocks with nothing to compare
 _TONES = {"better": "good", "worse": "bad"}
 
 
@@ -32,7 +32,7 @@ def compared_text(compared: ComparedRuns) -> str:
 
 
 def lead_of(compared: ComparedRuns) -> str:
-    """Return the title: the metric, and the key whose values are compared."""
+    """Return the lead sentence: the metric, and the key whose values are compared."""
     metric = compared.metric
     label = capitalised(metric.label)
     unit = f" in {metric.unit}" if metric.unit else ""
@@ -44,23 +44,23 @@ def lead_of(compared: ComparedRuns) -> str:
 
 
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
-    """Return which runs are compared with nothing."""
+    """Return notes on runs that could not be compared."""
     return note_lines("unpaired.txt", compared=compared, listed=_LISTED)
 
 
 def compared_tables(compared: ComparedRuns) -> list[Table]:
-    """Return the tables of a comparison: every setting, then the counts over settings."""
+    """Return the tables of a comparison: one set per setting, then the counts over settings."""
     tables = []
     for block in compared.blocks:
         tables += [means_table(compared, block), *difference_tables(compared, block)]
     return [*tables, *_over_blocks(compared)]
 
 
-# ---- a setting
+# ---- tables of a setting
 
 
 def means_table(compared: ComparedRuns, block: ComparedBlock) -> Table:
-    """Return the means of the methods of a setting."""
+    """Return the table of the methods' means in a setting."""
     metric = compared.metric
     best = best_methods(block, metric)
     rows = [
@@ -82,7 +82,7 @@ def mean_cell(
     best: bool = False,
     mark: str = "",
 ) -> Cell:
-    """Return a mean with its sample STD over seeds, and with a mark."""
+    """Return a mean with its sample STD over seeds and a mark."""
     text = with_spread(measured.mean, measured.std, metric.digits) or "–"
     return Cell(
         text + mark,
@@ -95,9 +95,8 @@ def mean_cell(
 def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
     """Return the methods with the best printed mean.
 
-    There are none if neither direction of the metric is better.
-
-    A method with a run that diverged is not among them: its mean leaves out its worst run.
+    The set is empty if neither direction of the metric is better. Methods with a diverged run are
+    excluded, because their means leave out the worst run.
     """
     means = {}
     for method, cell in block.numbers.items():
@@ -109,12 +108,12 @@ def best_methods(block: ComparedBlock, metric: MetricInfo) -> set[str]:
 def block_notes(
     compared: ComparedRuns, block: ComparedBlock, label_of: Callable[[str], str] = str
 ) -> list[str]:
-    """Return notes on a setting: what else differs between its runs, and which are left out.
+    """Return notes on a setting: other differences between its runs, and omitted runs.
 
     Args:
         compared: The comparison.
         block: The setting.
-        label_of: Returns the label of a method by its name.
+        label_of: Function from the name of a method to its label.
     """
     return note_lines(
         "compared_notes.txt",
@@ -125,10 +124,10 @@ def block_notes(
 
 
 def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
-    """Return the table of differences between the methods of a setting; none if there are none.
+    """Return the table of differences between the methods of a setting, as a list.
 
-    They have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p
-    adjusted over the table.
+    A row shows the difference, its interval at 1 - alpha, the two-sided p of the sign-flip test,
+    and p adjusted over the table. If there are no differences, the list is empty.
     """
     metric = compared.metric
     alpha = compared.alpha
@@ -157,7 +156,7 @@ def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Tabl
 
 
 def _difference_row(difference: Difference, metric: MetricInfo) -> Values:
-    """Return the names of two methods, their number of pairs, and the cells of their difference."""
+    """Return the names of two methods, their number of pairs, and the cells for the difference."""
     paired = difference.paired
     bounds = (paired.mean, paired.low, paired.high)
     p_values = (paired.two_sided, difference.adjusted)
@@ -173,9 +172,9 @@ def _difference_row(difference: Difference, metric: MetricInfo) -> Values:
 
 
 def verdict_of(difference: Difference, metric: MetricInfo) -> str:
-    """Return what a test says of the first method: better, worse or undecided.
+    """Return the verdict of a test on the first method: better, worse or undecided.
 
-    If neither direction of the metric is better, it is higher or lower.
+    If neither direction of the metric is better, the verdict is higher, lower or undecided.
     """
     if difference.ahead is None:
         return "undecided"
@@ -188,7 +187,7 @@ def too_few(
     tests: int,
     alpha: float,
 ) -> list[str]:
-    """Return a note on too few pairs for any verdict, and on the number of seeds needed."""
+    """Return a note on pair counts too small for any verdict and the number of seeds needed."""
     counts = sorted(set(short))
     if not counts:
         return []
@@ -203,13 +202,13 @@ def too_few(
     ]
 
 
-# ---- over settings
+# ---- tables over settings
 
 
 def _over_blocks(compared: ComparedRuns) -> list[Table]:
-    """Return the counts over settings.
+    """Return the table of counts over settings.
 
-    Three methods or more also have average ranks (Demšar, JMLR 2006).
+    If there are three or more methods, add a table of average ranks (Demšar, JMLR 2006).
     """
     over = compared.over_blocks
     if over is None:
@@ -234,7 +233,7 @@ def _counts(
     first: str,
     names: Iterable[str],
 ) -> list[Cell]:
-    """Return how many settings a method has won, not decided and lost against each method."""
+    """Return the numbers of settings won, undecided and lost by a method against each method."""
     cells = []
     for second in names:
         cell = Cell("–")
@@ -246,7 +245,7 @@ def _counts(
 
 
 def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
-    """Return the table of average ranks; none if there are no ranks."""
+    """Return the table of average ranks as a list, which is empty if there are no ranks."""
     if not over.ranks:
         return []
     directed = compared.metric.direction is not None
@@ -269,11 +268,11 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
     ]
 
 
-# ---- a comparison in a report
+# ---- comparisons in a report
 
 
 def compared_chapter(compared: ComparedRuns) -> Chapter:
-    """Return the chapter of a comparison on the page."""
+    """Return a comparison as a chapter of the page."""
     notes = tuple(("note", text) for text in unpaired_runs(compared))
     return Chapter(
         "Comparison",

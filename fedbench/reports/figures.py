@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG: those of papers, and the curves and clients of any runs."""
+"""Figures as PNG and SVG: papers' figures, and the curves and clients of any runs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from fedbench.reports.plots import DrawnFigure, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
 OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
-_MOST_SETTINGS = 8  # settings of own runs that are drawn
+_MOST_SETTINGS = 8  # maximum number of drawn settings of other runs
 
 
 # ---- figures of papers
@@ -36,8 +36,8 @@ class FigureRow:
 
     Attributes:
         row: The row.
-        method: Its method.
-        runs: Its runs.
+        method: The method of the row.
+        runs: The runs of the row.
     """
 
     row: Row
@@ -46,13 +46,13 @@ class FigureRow:
 
     @property
     def label(self) -> str:
-        """The label of its line."""
+        """The label of the row's line."""
         return f"{self.method.label} {keys_text(self.row.hyperparameters)}".rstrip()
 
 
 @dataclass(frozen=True)
 class FigureRuns:
-    """A figure of a paper with the runs of each row."""
+    """A paper's figure with the runs of each row."""
 
     paper: Paper
     figure: Figure
@@ -60,23 +60,23 @@ class FigureRuns:
 
     @cached_property
     def by_setup(self) -> dict[str, list[FigureRow]]:
-        """The rows that have runs, by the title of their setup."""
+        """The rows with runs, by title of the setup."""
         return grouped((row.runs.setup, row) for row in self.rows if row.runs.runs)
 
     @cached_property
     def drawn(self) -> list[FigureRow]:
-        """The rows that have runs."""
+        """The rows with runs."""
         return list(chain.from_iterable(self.by_setup.values()))
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The looks of the lines of all rows, by label."""
+        """The styles of the lines of all rows, by label."""
         return self.looks_of({row.label: row.method for row in self.rows})
 
     def looks_of(self, methods: Mapping[str, Method]) -> dict[str, Look]:
-        """Return the looks of lines by label.
+        """Return the styles of lines by label.
 
-        The subject is the method whose algo is named like the paper.
+        The subject is the method whose algorithm has the same name as the paper.
 
         Args:
             methods: The method of each line by label.
@@ -86,11 +86,11 @@ class FigureRuns:
 
 
 def paper_figures(evidence: Evidence, folder: Path) -> list[DrawnFigure]:
-    """Draw the figures of a paper that have runs, and return all that are drawn from runs.
+    """Draw the figures of a paper that have runs, and return all figures that fedbench can draw.
 
     Args:
         evidence: The paper and its finished runs.
-        folder: Directory of the pictures.
+        folder: Directory for the pictures.
     """
     figures: list[DrawnFigure] = []
     for figure in evidence.paper.figures.values():
@@ -104,7 +104,7 @@ def paper_figure(
     evidence: Evidence,
     folder: Path,
 ) -> list[DrawnFigure]:
-    """Draw a figure with runs of a setup that are reduced alike, and return its pictures."""
+    """Draw a figure from runs that are reduced alike within a setup, and return its pictures."""
     paper = evidence.paper
     rows = []
     for setup in figure.setups:
@@ -128,7 +128,7 @@ def paper_figure(
 
 
 def _missing(shown: FigureRuns) -> str:
-    """Return which rows are not drawn, and why; empty if all are."""
+    """Return a note on the rows that are not drawn, with reasons; empty if all are drawn."""
     rows_of_setup = Counter(row.runs.setup for row in shown.rows)
     missing: dict[tuple[str, str], list[str]] = {}
     for row in shown.rows:
@@ -148,7 +148,7 @@ def _missing(shown: FigureRuns) -> str:
 
 
 def _curves(shown: FigureRuns) -> Pictures:
-    """Return curves over the rounds, and the accuracies of the clients if the figure has them."""
+    """Return curves over the rounds, and the accuracies of clients if the figure shows them."""
     drawing = partial(plots.curves, log_y=shown.figure.fields == ("update_norm",))
     curves = ("", drawing, _curve_panels(shown))
     if not shown.figure.distribution:
@@ -185,7 +185,7 @@ def _series(
     field: str,
     look: Look,
 ) -> Series:
-    """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
+    """Return the curves of a field, one per run, in the printed unit."""
     table = pd.DataFrame(dict(enumerate(curves)))
     rounds = table.index.to_numpy(float)
     values = table.to_numpy().T * metric_info(field).factor
@@ -197,7 +197,7 @@ def _distribution(shown: FigureRuns) -> Pictures:
 
 
 def _client_panels(shown: FigureRuns) -> list[Panel]:
-    """Return a panel per setup with the accuracies of the clients, a line per row."""
+    """Return a panel per setup with the clients' accuracies, with a line per row."""
     panels = []
     for setup, rows in shown.by_setup.items():
         runs = {row.label: list(row.runs.runs.values()) for row in rows}
@@ -206,7 +206,7 @@ def _client_panels(shown: FigureRuns) -> list[Panel]:
 
 
 def _sweep(shown: FigureRuns) -> Pictures:
-    """Return final values over a hyperparameter, a panel per setup and field."""
+    """Return final values over a hyperparameter, with a panel per setup and field."""
     parameter = shown.figure.parameter
     panels = []
     for setup, rows in shown.by_setup.items():
@@ -233,7 +233,7 @@ def _sweep(shown: FigureRuns) -> Pictures:
 
 
 def _front(shown: FigureRuns) -> Pictures:
-    """Return the plane of two final values, in which a swept method is a line, and its curves."""
+    """Return the plane of two final values, with a swept method as a line, and its curves."""
     parameter = shown.figure.parameter
     x, y = shown.figure.fields
     swept = [row for row in shown.drawn if parameter in row.row.hyperparameters]
@@ -270,14 +270,14 @@ def _front(shown: FigureRuns) -> Pictures:
 
 
 def _final(rows: Iterable[FigureRow], field: str) -> np.ndarray:
-    """Return final values [seeds, rows] in the printed unit, NaN where a seed was not run."""
+    """Return final values [seeds, rows] in the printed unit, NaN for seeds that were not run."""
     by_seed = pd.DataFrame([row.runs.final(field) for row in rows])
     table = by_seed.sort_index(axis=1).to_numpy(float)
     return table.T * metric_info(field).factor
 
 
 def _two_clients(shown: FigureRuns) -> Pictures:
-    """Return the training losses of the clients with the lowest and the highest loss at first."""
+    """Return the training losses of the clients with the lowest and the highest initial loss."""
     look = looks({"lowest loss at first": "", "highest loss at first": ""})
     panels = []
     for row in shown.drawn:
@@ -313,16 +313,15 @@ def client_panels(
     runs_of_line: Mapping[str, Sequence[Run]],
     look: Mapping[str, Look],
 ) -> list[Panel]:
-    """Return a panel of the accuracies of the clients of all seeds in their last rounds, in order.
+    """Return a panel of the sorted last-round accuracies of the clients of all seeds.
 
-    There is none if no run has accuracies of its clients.
-
-    Clients are counted in percent, so that methods with different numbers of seeds can be compared.
+    The list is empty if no run has accuracies of its clients. The ranks of clients are percentages,
+    so that methods with different numbers of seeds can be compared.
 
     Args:
         title: Title of the panel.
         runs_of_line: The runs of each line by label.
-        look: The look of each line by label.
+        look: The style of each line by label.
     """
     series = []
     for label, runs in runs_of_line.items():
@@ -351,15 +350,15 @@ def curve_panels(
     x: str = "round",
     by: str = "algo",
 ) -> list[Panel]:
-    """Return the curves of runs: a panel per setting and field, a line per value of a key.
+    """Return the curves of runs: a panel per setting and field, with a line per value of a key.
 
-    Lines of other keys than ``algo`` also have the name of the method.
+    Unless the key is ``algo``, the labels of lines include the name of the method.
 
     Args:
-        runs: The runs; those that are not done do not count.
+        runs: The runs; unfinished runs are ignored.
         fields: The metrics.
-        x: The horizontal axis, see ``position``.
-        by: The key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
+        x: The horizontal axis, as for ``position``.
+        by: The key: ``algo``, ``data``, ``model`` or a dotted configuration key.
 
     Raises:
         RequestError: If a key is unknown, or no run measured a metric.
@@ -395,12 +394,12 @@ def curve_panels(
 
 
 def _label(curve: RunCurve, by: str) -> str:
-    """Return the label of the line of a value of a key, with the method unless that is the key."""
+    """Return the label of a line, which includes the method unless the key is ``algo``."""
     return curve.name if by == "algo" else f"{curve.algo} {curve.name}"
 
 
 def measured_fields(runs: Iterable[Run]) -> list[str]:
-    """Return those of the metrics that are drawn of any runs that one of the runs has measured."""
+    """Return the metrics in ``OWN_FIELDS`` that at least one of the runs measured."""
     known: set[str] = set()
     for run in runs:
         for name, value in run.last_round().items():
@@ -412,7 +411,7 @@ def measured_fields(runs: Iterable[Run]) -> list[str]:
 def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     """Draw the curves and clients of the runs of a table.
 
-    A note says if there are too many settings to draw.
+    If there are too many settings to draw, the figure has a note.
     """
     runs = [run for line in table.lines for run in line.matched.runs.values()]
     if not runs:

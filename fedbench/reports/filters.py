@@ -1,4 +1,4 @@
-"""Functions that templates call by name: numbers, names and links as pages and texts show them."""
+"""Functions that templates call by name to format numbers, names and links."""
 
 import base64
 import re
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, in their order."""
+    """Return the values of each key, in the given order."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -22,7 +22,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def reduced_texts(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
-    """Return each departure from the paper once, with the rows that have it.
+    """Return each set of departures from the paper once, with the names of its rows.
 
     Args:
         rows: The name and the departures of every row.
@@ -38,12 +38,12 @@ def reduced_texts(rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a number of things as text: '1 seed', '6 splits'."""
+    """Return a count with its noun: '1 seed', '6 splits'."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def p_text(p: float | None) -> str:
-    """Return a p-value as text, with an exponent below 0.0001; empty for None."""
+    """Return a p-value as text, in scientific notation below 0.0001; empty for None."""
     if p is None:
         return ""
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
@@ -54,7 +54,7 @@ def with_spread(
     std: float | None,
     digits: int,
 ) -> str:
-    """Return a mean ± sample STD as text; empty without a mean."""
+    """Return mean ± sample STD as text; empty if there is no mean."""
     if mean is None:
         return ""
     text = f"{mean:.{digits}f}"
@@ -62,7 +62,7 @@ def with_spread(
 
 
 def capitalised(text: str) -> str:
-    """Return text that begins with a capital letter."""
+    """Return text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
@@ -75,7 +75,7 @@ def coverage_text(coverage: Coverage) -> str:
 
 
 def one_line_value(value: object) -> str:
-    """Return a configuration value as it is typed, in one line."""
+    """Return a configuration value in command-line syntax, on one line."""
     return " ".join(config_value(value).split())
 
 
@@ -83,25 +83,27 @@ def one_line_value(value: object) -> str:
 
 
 def anchor(*words: str) -> str:
-    """Return the id of a part of a page: the same for the same words."""
+    """Return the id of a part of a page, determined by the given words."""
     text = " ".join(words).lower()
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "part"
 
 
 def href(path: str) -> str:
     """Return a path as an href that can only point to a file relative to the page."""
-    safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, fragment or backslash; quotes stay
+    safe = quote(
+        path, safe="/%=,+@()~!;$*&'"
+    )  # escapes schemes, fragments, backslashes; not quotes
     return f"./{safe}" if safe.startswith("//") else safe
 
 
 def unbroken(number: str) -> str:
-    """Return a mean with its spread in which a line may break before the ± sign, not after it."""
+    """Return a mean with its spread, with no line break after the ± sign."""
     return number.replace("± ", "±\N{NO-BREAK SPACE}")
 
 
 def image(svg: str) -> str:
     """Return an SVG file as a data URI.
 
-    As an image it cannot run scripts, and its ids cannot clash with others.
+    An SVG in an image element cannot run scripts, and its ids cannot clash with others.
     """
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")

@@ -1,7 +1,7 @@
 """Parts of a manuscript: tables in LaTeX, figures as PDF, and a reproducibility statement.
 
-The statement answers the questions of the NeurIPS paper checklist: experimental setting,
-significance, compute, licences, and what is needed to repeat the results.
+The statement answers the questions of the NeurIPS paper checklist about experimental setting,
+significance, compute, licences and reproducibility.
 """
 
 import re
@@ -28,7 +28,7 @@ from fedbench.runs.run import Run
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
-_WIDEST = 51  # characters of a row in Markdown that fit one column of a two-column page
+_WIDEST = 51  # characters per Markdown row that fit a column of a two-column page
 _ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 _KEYS = {
     "data.clients": "{} clients",
@@ -39,22 +39,22 @@ _KEYS = {
     "local.batch_size": "batch size {}",
 }
 
-Column = tuple[str, ComparedRuns, ComparedBlock]  # heading, comparison and setting
+Column = tuple[str, ComparedRuns, ComparedBlock]  # heading, comparison and setting's block
 
 
 def write_manuscript(
     runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns]
 ) -> list[str]:
-    """Write tables, figures and statement, and return the names of the files.
+    """Write tables, figures and the statement, and return the names of the files.
 
     Args:
-        runs: The runs; unfinished ones count in the statement only.
+        runs: The runs; unfinished runs only enter the statement.
         target: Directory to write into, new or written by an earlier call.
-        compared: The comparisons of the runs by each metric.
+        compared: Comparisons of the runs, one per metric.
 
     Raises:
-        RequestError: If the directory has another main.tex.
-        DamagedRun: If a run cannot be read; nothing has changed then.
+        RequestError: If the directory contains a main.tex that fedbench did not write.
+        DamagedRun: If a run cannot be read; the directory is then unchanged.
         NotWritten: If a file cannot be written.
     """
     main = target / "main.tex"
@@ -82,9 +82,9 @@ def write_manuscript(
 
 
 def printed_label(label: str) -> str:
-    """Return the label of a row or a setting as papers print it, with its keys in words.
+    """Return the label of a row or a setting for print, with its keys in words.
 
-    'qfedavg algo.q=1 local.lr=0.1' becomes 'q-FedAvg (q=1, local learning rate 0.1)'.
+    For example, 'qfedavg algo.q=1 local.lr=0.1' becomes 'q-FedAvg (q=1, local learning rate 0.1)'.
     """
     name, pairs = re.findall(r"(?s)\A(.*?)((?:(?:\A| )[\w.]+=[^\s()]+)*)\Z", label)[0]
     name = ", ".join(map(_printed_name, name.split(", ")))
@@ -98,7 +98,7 @@ def printed_label(label: str) -> str:
 
 
 def _printed_name(name: str) -> str:
-    """Return the title of an experiment of a paper, or the name of a method."""
+    """Return the title of a paper's experiment, or the printed name of a method."""
     home = home_of(name)
     return method_name(name) if home is None else home.setup.title
 
@@ -107,12 +107,12 @@ def _printed_name(name: str) -> str:
 
 
 def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
-    """Return the floats by file: one per setting with a column per metric.
+    """Return the floats by file: one per setting, with a column per metric.
 
-    If there are several settings, there is also one per metric.
+    If there are several settings, there is also one float per metric, with a column per setting.
 
     Args:
-        compared: The comparisons of the same runs by each metric.
+        compared: Comparisons of the same runs, one per metric.
     """
     settings = [printed_label(block.title) for block in compared[0].blocks]
     metrics = listed((comparison.metric.label for comparison in compared), "metrics")
@@ -147,10 +147,10 @@ def _float(
     title: str,
     columns: Sequence[Column],
 ) -> str:
-    """Return a table as a float of one column of the page, or of both where it would not fit one.
+    """Return a table as a float that spans one page column, or both if one is too narrow.
 
     Args:
-        name: Name of its label.
+        name: Name of the float's label.
         title: Metrics and settings.
         columns: Heading, comparison and setting of every column.
     """
@@ -185,7 +185,7 @@ def _float(
 
 
 def _notes(columns: Sequence[Column]) -> list[str]:
-    """Return the notes of all columns, each once."""
+    """Return the distinct notes of all columns."""
     texts = []
     for head, compared, block in columns:
         setting = printed_label(block.title)
@@ -196,11 +196,11 @@ def _notes(columns: Sequence[Column]) -> list[str]:
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
-    """Return the cell of every method of a setting: mean ± sample STD with its mark.
+    """Return the cell of every method in a setting: mean ± sample STD with a mark.
 
-    Means that are printed alike are best together. Marks are those of ``compared``: against the
-    baseline if there is one, else against the best. A metric without a better direction has no
-    best, and marks against a baseline only.
+    Means that are printed alike share the best place. Marks show significant differences in
+    ``compared`` from the baseline or, if there is none, from the best methods. For a metric without
+    a better direction, there is no best method and marks require a baseline.
     """
     best = best_methods(block, compared.metric)
     against = best if compared.baseline is None else {compared.baseline}
@@ -221,7 +221,7 @@ def _mark(
     method: str,
     against: Collection[str],
 ) -> str:
-    """Return the mark of a method that is significantly better or worse than one of ``against``."""
+    """Return the mark for a method's significant difference from one of ``against``, or none."""
     for difference in block.differences:
         if difference.ahead is None:
             continue
@@ -273,11 +273,11 @@ def _figures(
 
 
 def statement(runs: Sequence[Run], alpha: float) -> str:
-    """Return the reproducibility statement on runs as LaTeX, as conferences ask for it.
+    """Return the reproducibility statement for runs, as required by conferences, in LaTeX.
 
     Args:
-        runs: All runs that the results rest on, including those that did not end well.
-        alpha: Level of the tests.
+        runs: All runs behind the results, including unsuccessful ones.
+        alpha: Significance level of the tests.
 
     Raises:
         DamagedRun: If a run cannot be read.

@@ -1,4 +1,4 @@
-"""The settings of runs in sentences, for pages and manuscripts."""
+"""Sentences on the settings of runs, for pages and manuscripts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from fedbench.config.descriptions import method_name
 from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 
-_MOST = 4  # names in a title, or texts in a sentence, that are listed
+_MOST = 4  # maximum number of names listed in a title, or of texts in a sentence
 
 
 def title_of_runs(runs: Iterable[Run]) -> str:
-    """Return the title of a report: the methods and the data, or how many there are."""
+    """Return the title of a report: the methods and the data, or their numbers."""
     runs = list(runs)
     if not runs:
         return "No runs"
@@ -28,7 +28,7 @@ def title_of_runs(runs: Iterable[Run]) -> str:
 
 
 def listed(names: Iterable[str], plural: str) -> str:
-    """Return names as in a sentence, 'A, B and C', or their number if there are many."""
+    """Return names as an enumeration, 'A, B and C', or their number if there are many."""
     distinct = list(dict.fromkeys(names))
     if len(distinct) > _MOST:
         return f"{len(distinct)} {plural}"
@@ -37,9 +37,9 @@ def listed(names: Iterable[str], plural: str) -> str:
 
 
 def described(runs: Iterable[Run]) -> list[str]:
-    """Return the settings of runs as sentences for the methods section of a paper.
+    """Return sentences on the settings of runs, for the methods section of a paper.
 
-    Settings without a run that counts are left out; without any run there are no sentences.
+    Settings without a counted run are left out; if no run is counted, the list is empty.
     """
     counted: list[Run] = []
     facts: dict[str, dict[str, set[str]]] = {}  # methods by text, for each beginning of a sentence
@@ -61,7 +61,7 @@ def described(runs: Iterable[Run]) -> list[str]:
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the facts that hold for a setting, by the beginning of their sentences."""
+    """Return the facts about a setting, by the beginnings of their sentences."""
     run = runs[0]
     macros: Any = ENVIRONMENT.get_template("methods.txt").make_module(
         {
@@ -81,9 +81,9 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _joined(texts: Mapping[str, set[str]]) -> str:
-    """Return the texts of a fact, each with its methods where these differ.
+    """Return the texts of a fact, each with its methods if they differ between texts.
 
-    More texts than a reader can follow are counted.
+    If there are too many texts to follow, only their number is given.
     """
     if len(texts) == 1:
         return next(iter(texts))

@@ -1,4 +1,4 @@
-"""Pages as self-contained HTML files: templates in ``assets`` read the values of the analysis."""
+"""Pages as self-contained HTML files, rendered from templates in ``assets`` and analysis values."""
 
 import base64
 import hashlib
@@ -24,14 +24,14 @@ PAGE = "index.html"
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page besides papers and runs, such as a comparison.
+    """A chapter of the page other than papers and runs, such as a comparison.
 
     Attributes:
         title: Heading.
         lead: Line below the heading.
-        tables: Its tables.
-        figures: Its figures.
-        facts: Facts that hold for the whole chapter, as (name, value).
+        tables: Tables of the chapter.
+        figures: Figures of the chapter.
+        facts: Facts about the whole chapter, as (name, value).
     """
 
     title: str
@@ -47,13 +47,13 @@ class Content:
 
     Attributes:
         title: Title of the page: methods and data, or papers.
-        papers: Papers that have runs or a plan.
+        papers: Reports about papers with runs, or requested by name.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
         environment: Versions, devices and commits, each with the number of runs per value.
         notes: Notes about the whole page.
         chapters: Further chapters, shown first.
-        methods: How runs outside of papers were made, as sentences.
+        methods: Sentences on the settings of runs that belong to no paper.
     """
 
     title: str
@@ -67,11 +67,11 @@ class Content:
 
     @property
     def every_table(self) -> list[TableData]:
-        """The tables of the papers, then those of other runs."""
+        """The tables of the papers, followed by those of other runs."""
         return [*(table for report in self.papers for table in report.tables), *self.tables]
 
 
-# modules whose functions templates call, as in ``claim_texts.counts_text(verdict)``
+# modules whose functions the templates call, as in ``claim_texts.counts_text(verdict)``
 ENVIRONMENT.globals |= {
     "ADOPTED": ADOPTED,
     "claim_texts": claim_texts,
@@ -86,7 +86,7 @@ def page(content: Content, place: Path | None = None) -> str:
 
     Args:
         content: The content.
-        place: Directory of the page, from which it links to the runs; None for no links.
+        place: Directory of the page, to which links to runs are relative; None for no links.
     """
     summaries = [report.summary for report in content.papers]
     return render_page(
@@ -100,7 +100,7 @@ def page(content: Content, place: Path | None = None) -> str:
 
 
 def run_links(line: Line, place: Path | None) -> dict[str, str]:
-    """Return the folders of a row's runs, or of the reports with these runs, and their names.
+    """Return link texts for a row's runs, by folder of the run or of the report that contains it.
 
     Args:
         line: The row.
@@ -119,7 +119,7 @@ def run_links(line: Line, place: Path | None) -> dict[str, str]:
 
 
 def render_page(template: str, **values: Any) -> str:
-    """Return a page from a template, with style sheet, script and security policy."""
+    """Return a page rendered from a template, with style sheet, script and security policy."""
     css = (ASSETS / "page.css").read_text(encoding="utf-8")
     js = (ASSETS / "page.js").read_text(encoding="utf-8")
     policy = (
@@ -132,6 +132,6 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the source of a security policy that allows a text."""
+    """Return the source expression that allows a text in a security policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -1,8 +1,8 @@
-"""Pictures from arrays, which ``fedbench.reports.canvas.draw`` writes.
+"""Pictures drawn from arrays; ``fedbench.reports.canvas.draw`` writes them to files.
 
-The looks of lines come from ``fedbench.reports.canvas``; the subject of a paper is drawn last, on
-top of the others. The legend explains bands and bars. Spread over seeds is the sample STD.
-``reduced`` writes "reduced setting" in the corner.
+``fedbench.reports.canvas`` defines line styles. The paper's own method is drawn on top of the
+others. The legend explains bands and bars. The spread over seeds is the sample STD. ``reduced``
+writes "reduced setting" in the corner.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from fedbench.reports.canvas import (
 )
 from fedbench.reports.templates import render
 
-_POINTS = 400  # most points of a curve
+_POINTS = 400  # maximum number of points of a curve
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Series:
     Attributes:
         x: Positions [T]; [S, T] for points whose position has a spread over seeds.
         y: Values [S, T], a row per seed; NaN where missing.
-        texts: What is written at the points; empty for nothing.
+        texts: Annotations of the points; empty for none.
     """
 
     label: str
@@ -51,7 +51,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; their labels name the units."""
+    """A pair of axes, whose labels include the units."""
 
     title: str
     series: Sequence[Series]
@@ -67,8 +67,8 @@ def curves(
 ) -> Figure:
     """Draw the mean over seeds as a line, with a band from the lowest to the highest seed.
 
-    Points at which no seed has a value are left out. If there are more than 400 points, 400 of them
-    are drawn, evenly spread from the first to the last. A logarithmic axis (``log_y``) cuts off
+    Points without a value for any seed are left out. If there are more than 400 points, 400 evenly
+    spaced points are drawn, including the first and the last. A logarithmic axis (``log_y``) clips
     values of 0 and below at its lower end.
     """
     band = Patch(
@@ -96,12 +96,12 @@ def _draw_curve(
     series: Series,
     number: int,
 ) -> None:
-    """Draw the mean of a series of a panel by its number, and a band if it has several seeds."""
+    """Draw the mean of the series with a given number, and a band if there are several seeds."""
     y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
     chosen = np.linspace(0, len(y) - 1, min(len(y), _POINTS))
     y = y.iloc[chosen.round().astype(int)]
     every = max(1, round(len(y) / 8))
-    first = number * every // 3 % every  # not all markers at the same points
+    first = number * every // 3 % every  # markers of different series are offset
     axes.plot(
         y.index,
         y.mean(axis=1),
@@ -126,7 +126,7 @@ def means(
     panels: Sequence[Panel],
     reduced: bool = False,
 ) -> Figure:
-    """Draw means with bars of one STD: over a parameter, or in the plane of two measures."""
+    """Draw means with bars of one STD, over a parameter or in the plane of two measures."""
     bar = Line2D(
         [],
         [],
@@ -155,7 +155,7 @@ def _draw_means(axes: Any, series: Series) -> None:
     """Draw the means of a series with their bars and texts."""
     y = pd.DataFrame(series.y).dropna(axis=1, how="all")
     x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
-    with np.errstate(invalid="ignore"):  # runs that diverged have no spread
+    with np.errstate(invalid="ignore"):  # diverged runs have no spread
         x_bars = x.std()
         y_bars = y.std()
     axes.errorbar(
@@ -179,7 +179,7 @@ def _draw_means(axes: Any, series: Series) -> None:
 
 
 def _legend(panels: Sequence[Panel], note: Any) -> list[Any]:
-    """Return the entries of a legend: each line, and for several seeds the band or bar."""
+    """Return the legend entries: each line and, if there are several seeds, the band or bar."""
     series = list(chain.from_iterable(panel.series for panel in panels))
     lines = legend_lines((line.label, line.look) for line in series)
     several = any(len(line.y) > 1 for line in series)
@@ -188,23 +188,23 @@ def _legend(panels: Sequence[Panel], note: Any) -> list[Any]:
 
 # ---- pictures of figures
 
-# suffix of the files, drawing function, and its panels
+# file suffix, drawing function and panels
 Pictures = Sequence[tuple[str, Callable[..., Figure], Sequence[Panel]]]
 
 
 @dataclass(frozen=True)
 class DrawnFigure:
-    """A picture of a figure, with what stands below it.
+    """A picture of a figure, with the texts below it.
 
     Attributes:
-        name: Name of its files; that of a paper begins with the paper's id.
+        name: Name of the files; for a paper's figure, it begins with the paper's id.
         title: Heading.
-        caption: What is drawn.
+        caption: Description of the figure.
         svg: Text of the SVG file; empty if there is nothing to draw yet.
         reduced: Departures from the paper.
-        note: What is not drawn.
-        alt: What is drawn, as the alternative text of the picture.
-        tuning: Which methods were tuned; None if nothing is known of it.
+        note: Note on rows or settings that are not drawn.
+        alt: Alternative text of the picture.
+        tuning: Sentences on tuned methods; None if nothing is known about tuning.
     """
 
     name: str
@@ -222,7 +222,7 @@ def drawn(
     folder: Path,
     pictures: Pictures,
 ) -> list[DrawnFigure]:
-    """Draw the pictures of a figure that have something to draw, and return one with each."""
+    """Draw the pictures of a figure that have panels, and return a copy of the figure for each."""
     views = []
     for part, drawing, panels in pictures:
         if not panels:

@@ -1,4 +1,4 @@
-"""The tables that a sweep prints at its end, no wider than a terminal."""
+"""The tables that a sweep prints at its end, limited to the width of a terminal."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from fedbench.reports.table_pages import caption_of, main_columns, notes_of, tex
 from fedbench.reports.text_table import markdown, markdown_rows
 
 WIDTH = 100  # columns of a terminal
-# of a table that no paper orders
+# leading columns of tables that no paper orders
 _FIRST = (
     "accuracy_mean",
     "accuracy_std",
@@ -25,11 +25,11 @@ _FIRST = (
 def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> str:
     """Return tables as Markdown of at most 100 columns.
 
-    Metrics for which there is no room are named below them.
+    Metrics that do not fit are named below the table.
 
     Args:
         tables: The tables.
-        metrics: The columns in their order; by default those that the paper prints, or all.
+        metrics: The columns in their order; by default the paper's columns, or all columns.
     """
     return "\n\n".join(
         _block_text(table, block, metrics) for table in tables for block in table.blocks
@@ -37,7 +37,7 @@ def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
 
 
 def wrapped(text: str) -> str:
-    """Return Markdown with paragraphs and notes of at most 100 columns; tables stay as they are."""
+    """Return Markdown with paragraphs and notes wrapped at 100 columns; tables are unchanged."""
     lines = []
     for line in text.splitlines():
         if not line.startswith(("|", "#")):
@@ -52,7 +52,7 @@ def _block_text(
     block: RowGroup,
     metrics: Sequence[str],
 ) -> str:
-    """Return the rows of a setup as Markdown, with as many columns as there is room for."""
+    """Return the rows of a setup as Markdown, with as many columns as fit."""
     places = _places(table, metrics)
     for shown in range(len(places), 0, -1):
         rows = text_table(
@@ -76,7 +76,7 @@ def _block_text(
 
 
 def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
-    """Return the places of the chosen columns, by default of the main ones."""
+    """Return the indices of the chosen columns, by default of the main columns."""
     names = [column.name for column in table.columns]
     if metrics:
         return [names.index(choice("metric", metric, names)) for metric in metrics]
@@ -85,9 +85,9 @@ def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
 
 
 def _agreement(block: RowGroup, places: Sequence[int]) -> str:
-    """Return how many of the paper's numbers agree with those of rows at full setting.
+    """Return a sentence with the number of the paper's numbers that agree with full rows.
 
-    The text is empty if there are none.
+    The text is empty if nothing is compared.
     """
     counts = Counter(
         line.cells[place].agreement

@@ -1,4 +1,4 @@
-"""A table of any content as Markdown, LaTeX and CSV; ``assets/parts.html`` has its HTML."""
+"""Tables of any content as Markdown, LaTeX and CSV; ``assets/parts.html`` renders them as HTML."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,8 @@ import pandas as pd
 from fedbench.reports.templates import ENVIRONMENT, render, yaml_asset
 
 _LATEX = str.maketrans(yaml_asset("latex.yaml"))
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]+(e[+-]?\d+)?$)")  # a signed number in a text is none
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]+(e[+-]?\d+)?$)")  # signed numbers are not formulas
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is an operator, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
@@ -20,12 +20,12 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        text: The shown text.
-        number: The number that is shown, which is the sort key on the page; None for a text or a
+        text: The displayed text.
+        number: The displayed number, which is the sort key on the page; None for a text or a
             missing number.
-        best: Whether it is the best number of its column.
+        best: Whether the number is the best in its column.
         tone: ``good`` or ``bad`` for a verdict; empty otherwise.
-        std: The sample STD that is shown with the number, or None.
+        std: The sample STD displayed with the number, or None.
     """
 
     text: str
@@ -37,11 +37,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, whose first column names its rows.
+    """A table whose first column names the rows.
 
     Attributes:
-        title: Heading; empty for a table that continues the one before.
-        columns: Headings.
+        title: Heading; empty for a table that continues the previous one.
+        columns: Column headings.
         rows: Rows with a cell per column.
         caption: Description of the numbers.
         notes: Sentences below the table.
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether a column has numbers."""
+        """Whether each column contains numbers."""
         numeric = []
         for i in range(len(self.columns)):
             numbers = [row[i].number for row in self.rows]
@@ -63,7 +63,7 @@ class Table:
         return numeric
 
 
-Values = tuple[Cell | str | int, ...]  # of a row
+Values = tuple[Cell | str | int, ...]  # the values of a row
 
 
 def table_of(
@@ -73,7 +73,7 @@ def table_of(
     caption: str = "",
     notes: Iterable[str] = (),
 ) -> Table:
-    """Return a table of cells, texts and counts."""
+    """Return a table built from cells, texts and counts."""
     cells = tuple(tuple(map(_cell, row)) for row in rows)
     return Table(
         title,
@@ -91,7 +91,7 @@ def _cell(value: Cell | str | int) -> Cell:
 
 
 def one_line(text: str) -> str:
-    """Return text without line breaks, which would end a comment in LaTeX."""
+    """Return text without line breaks; in LaTeX, a line break would end a comment."""
     return " ".join(text.splitlines())
 
 
@@ -108,8 +108,8 @@ def markdown(
 
     Args:
         tables: The tables.
-        title: Heading of all of them.
-        lead: Paragraph below it.
+        title: Heading above all tables.
+        lead: Paragraph below the heading.
         notes: Sentences at the end.
     """
     return render(
@@ -136,16 +136,16 @@ def markdown_rows(table: Table) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    """Return the text of a cell, in which no sign begins another cell, code or a formula.
+    """Return the text of a cell, with characters escaped that begin a cell, code or a formula.
 
-    * marks the best number.
+    An asterisk marks the best number.
     """
     text = re.sub(r"[|`$]", r"\\\g<0>", markdown_text(cell.text))
     return f"*{text}" if cell.best else text
 
 
 def markdown_text(text: str) -> str:
-    """Return text as one line of Markdown in which nothing is read as HTML."""
+    """Return text as one line of Markdown without anything that could be parsed as HTML."""
     return _TAG.sub("&lt;", _ENTITY.sub("&amp;", one_line(text)))
 
 
@@ -159,7 +159,7 @@ def latex(
 ) -> str:
     """Return tables as LaTeX for the package booktabs: tabulars with their notes.
 
-    Other texts are comments.
+    All other text becomes comments.
 
     Args:
         tables: The tables.
@@ -175,7 +175,7 @@ def latex(
 
 
 def latex_text(text: str) -> str:
-    """Return text as one line with the reserved characters of LaTeX escaped."""
+    """Return text on one line with the reserved characters of LaTeX escaped."""
     return one_line(text).translate(_LATEX)
 
 
@@ -191,7 +191,7 @@ ENVIRONMENT.filters |= {
 
 
 def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Return the rows of tables for CSV, with numbers in full precision and columns of STD."""
+    """Return the rows of tables for CSV, with numbers in full precision and columns for the STD."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         for cells in table.rows:
@@ -205,11 +205,11 @@ def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV with the columns of all rows, in the order of their first appearance."""
+    """Return CSV with the columns of all rows in order of first appearance."""
     table = pd.DataFrame(rows, dtype=object).map(_inert)
     return str(table.to_csv(index=False, lineterminator="\n"))
 
 
 def _inert(value: Any) -> Any:
-    """Return a value; a text that is a formula in a spreadsheet follows an apostrophe (OWASP)."""
+    """Return a value, with an apostrophe before text that spreadsheets parse as formula (OWASP)."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

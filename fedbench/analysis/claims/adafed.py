@@ -66,7 +66,7 @@ def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that the client with the highest initial loss improves more than the one with the lowest."""
+    """Test that the initially highest client loss falls by more than the initially lowest one."""
 
     def lead(low: pd.Series, high: pd.Series) -> float:
         fall_of_high = high.iloc[0] - high.iloc[-1]

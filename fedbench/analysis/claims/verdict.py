@@ -54,7 +54,7 @@ class Verdict:
         return [c for c in self.comparisons if c.complete]
 
     def count(self, state: str) -> int:
-        """Return the number of comparisons that are ``shown``, ``refuted``, ``open`` or ``not run``."""
+        """Return the number of comparisons in a state (``Comparison.state``)."""
         return sum(c.state == state for c in self.comparisons)
 
     @property
