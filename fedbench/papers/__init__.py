@@ -1,1 +1,1 @@
-"""The reports of the papers: numbers, setups and claims as data, and their readers."""
+"""The papers' reported numbers, setups and claims as data, and the readers of these data."""

@@ -1,4 +1,4 @@
-"""Checks of claims as data, a class per kind. ``fedbench.analysis.claims.judge`` runs them."""
+"""Checks of claims as data, one class per kind; ``fedbench.analysis.claims.judge`` runs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Setups = Annotated[tuple[SetupId, ...], ListOrOne]
 
 @dataclass(frozen=True)
 class Place(Entry):
-    """A setup of a table."""
+    """A setup in a table."""
 
     table: TableId
     setup: SetupId
@@ -40,17 +40,17 @@ class Place(Entry):
 
 @dataclass(frozen=True)
 class Compare(Entry):
-    """In each setup and metric each method of one list is ahead of each of another.
+    """A check that, in every setup and metric, each better method is ahead of each worse one.
 
     Attributes:
-        worse: The methods of the other list; all other rows if empty.
+        worse: The worse methods; all other rows if empty.
         at: Another place, in which each method of ``better`` is compared with itself; None for the
             same place.
-        by: The lead that must be exceeded, in the printed unit: what "clearly" is taken to mean. If
-            it is negative, a lag that must not be reached (non-inferiority). With a negative one,
-            and the same methods in both lists, any two of them differ by less: one comparison a
-            pair, of two one-sided tests.
-        label: Description of its only comparison; empty for the usual one.
+        by: The lead that must be exceeded, in the printed unit (the interpretation of "clearly"). A
+            negative value is a lag that must not be reached (non-inferiority). If it is negative
+            and both lists contain the same methods, any two methods must differ by less: one
+            comparison per pair, of two one-sided tests.
+        label: Description of the check's only comparison; if empty, it is generated.
     """
 
     table: TableId
@@ -66,17 +66,16 @@ class Compare(Entry):
 
 @dataclass(frozen=True)
 class Trend(Entry):
-    """A metric tends to rise, or to fall, over some steps.
+    """A check that a metric tends to rise, or to fall, over some steps.
 
-    It is a rule of thumb: single steps may go the other way.
-
-    A comparison per method: the rank correlation of the metric with all steps.
+    Single steps may go the other way. There is one comparison per method: the rank correlation of
+    the metric with all steps.
 
     Attributes:
-        algo: The methods, each tested by itself.
-        over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
+        algo: The methods, each tested separately.
+        over: ``setups``, in the order of ``order``, or a hyperparameter of the rows in one setup.
         order: The setups in order.
-        setup: The setup in which a hyperparameter varies.
+        setup: The setup in which the hyperparameter varies.
     """
 
     table: TableId
@@ -98,7 +97,7 @@ class Trend(Entry):
 
 @dataclass(frozen=True)
 class Side(Entry):
-    """Rows of a table: those of some methods in some setups, which may each be one."""
+    """Rows of a table for one or more methods in one or more setups."""
 
     table: TableId
     setups: Setups
@@ -107,9 +106,9 @@ class Side(Entry):
 
 @dataclass(frozen=True)
 class Averages(Entry):
-    """Averaged over rows, one side is better than the other by more than ``by``.
+    """A check that one side, averaged over rows, is better than the other by more than ``by``.
 
-    Rows are paired in their order.
+    The rows of both sides are paired in their order.
     """
 
     label: str
@@ -129,12 +128,14 @@ class Averages(Entry):
 
 @dataclass(frozen=True)
 class WithinBand(Entry):
-    """The mean of a row's metric is within a band (equivalence, by two one-sided tests over seeds).
+    """A check that the mean of a row's metric lies within a band.
+
+    Two one-sided tests over seeds show equivalence.
 
     Attributes:
-        low: Lower end in the printed unit.
-        high: Upper end in the printed unit.
-        hyperparameters: Hyperparameters of the row, if the method has several.
+        low: Lower end of the band, in the printed unit.
+        high: Upper end of the band, in the printed unit.
+        hyperparameters: Hyperparameters of the row, if the method has several rows.
     """
 
     table: TableId
@@ -149,11 +150,11 @@ class WithinBand(Entry):
 
 @dataclass(frozen=True)
 class EqualRows(Entry):
-    """Two tables print the same numbers for the rows of some methods.
+    """A check that two tables print the same numbers for the rows of some methods.
 
     Attributes:
-        hyperparameters: Hyperparameters of the rows of the second table, if it has several of a
-            method.
+        hyperparameters: Hyperparameters of the rows in the second table, if it contains several
+            rows per method.
     """
 
     tables: tuple[TableId, TableId]
@@ -172,8 +173,8 @@ class Selection(Entry):
     """Runs of a figure.
 
     Attributes:
-        algo: The method; ``others`` for all methods that the other side does not name, ``all`` for
-            all methods.
+        algo: The method; ``others`` for all methods not named on the other side, ``all`` for all
+            methods.
         hyperparameters: Hyperparameters of the selected runs.
     """
 
@@ -206,7 +207,7 @@ class Selection(Entry):
         )
 
     def __str__(self) -> str:
-        """Return the selection as it is written in the file."""
+        """Return the selection in the notation of the file."""
         pairs = {"algo": self.algo, **self.hyperparameters}
         return repr(pairs if self.hyperparameters else self.algo)
 
@@ -227,25 +228,25 @@ Measure = Literal[
 ]
 LESS_IS_BETTER = ("roughness", "setbacks", "setbacks_early", "rounds", "rounds_pairwise", "below")
 MORE_IS_BETTER = ("at_least", "cka")
-_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
+_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of final clients, not of curves
 
 
 @dataclass(frozen=True)
 class Curves(Entry):
-    """A measure of the curves of some runs of a figure is better than that of others.
+    """A check that some runs of a figure have a better measure of their curves than others.
 
     Attributes:
-        measure: Measures, each tested by itself.
-        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least,
+        measure: Measures, each tested separately.
+        fields: Fields of the curves, each tested separately; ``accuracy`` for below and at_least,
             ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
-        threshold: Accuracy threshold of the measures below and at_least.
-        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better
-            side is below this share of that of the worse one, 0.8 say. For measures of which less
-            is better and none is below 0.
-        by: The lead that must be exceeded, in the shown unit; if it is negative, a lag that must
+        threshold: Accuracy threshold for the measures below and at_least.
+        share: Interpretation of "far fewer" or "clearly smoother", such as 0.8: the value of the
+            better side must be below this share of the worse side's. Only for non-negative measures
+            of which less is better.
+        by: The lead that must be exceeded, in the shown unit. A negative value is a lag that must
             not be reached.
-        label: Description of its only comparison; empty for the usual one.
+        label: Description of the check's only comparison; if empty, it is generated.
     """
 
     figure: FigureId
@@ -261,7 +262,10 @@ class Curves(Entry):
     kind: Literal["curves"] = "curves"
 
     def validate(self, known: Known) -> None:
-        """Refuse unknown fields, a missing threshold, a useless share, and empty selections."""
+        """Refuse unknown fields, a missing threshold, an unsuitable share and empty selections.
+
+        A share is unsuitable for measures of which more is better.
+        """
         for measure, name in product(self.measure, self.fields):
             if measure not in _OF_CLIENTS and not is_field(name):
                 raise ValueError(
@@ -288,13 +292,13 @@ class Curves(Entry):
 
 @dataclass(frozen=True)
 class Limit(Entry):
-    """A measure of each of some runs of a figure stays on one side of a bound.
+    """A check that a measure of each of some runs in a figure stays on one side of a bound.
 
     Attributes:
         measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the
             curve; ``decline``, that mean as a share of the first value; or ``seconds_over``, the
             last value divided by that of the reference.
-        reference: The run of the measure seconds_over.
+        reference: The reference run for the measure seconds_over.
     """
 
     figure: FigureId
@@ -328,7 +332,7 @@ def _refuse_empty(
     setups: tuple[str, ...],
     **sides: tuple[Selection, ...],
 ) -> None:
-    """Refuse selections without a run of a figure in one of some setups, or of all its setups."""
+    """Refuse selections without a run in one of a figure's given setups (default: all)."""
     if "figures" not in known:
         return
     figure = known["figures"][name]
@@ -343,7 +347,7 @@ def _refuse_empty(
 
 @dataclass(frozen=True)
 class PropertyTest(Entry):
-    """A property of the method that a test of the code shows, or refutes by a counterexample.
+    """A property of the method that a test of the code proves, or refutes by a counterexample.
 
     Attributes:
         test: The test, as ``<file>::<test>``.
@@ -356,20 +360,20 @@ class PropertyTest(Entry):
 
 @dataclass(frozen=True)
 class Function(Entry):
-    """A check by a function of ``fedbench/analysis/claims/<paper>.py``, named after the claim."""
+    """A check by a function in ``fedbench/analysis/claims/<paper>.py`` named after the claim."""
 
     kind: Literal["function"] = "function"
 
 
 @dataclass(frozen=True)
 class Several(Entry):
-    """All, or at least one, of the comparisons of several checks.
+    """A check that all, or at least one, of the comparisons of several checks are shown.
 
     Attributes:
         checks: The checks.
         kind: ``all`` or ``some``.
-        label: Description of the one comparison that they make up; empty for ``all``, to judge
-            theirs together.
+        label: Description of the joint comparison; if it is empty, for ``all`` only, the
+            comparisons of the checks are judged together.
     """
 
     checks: tuple[AnyCheck, ...]

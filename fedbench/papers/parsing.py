@@ -1,6 +1,6 @@
-"""Values of a YAML file as dataclasses, read by pydantic.
+"""Parsing of YAML values into dataclasses with pydantic.
 
-A fault is reported with its place and the allowed values.
+Errors name the place of a fault and the allowed values.
 """
 
 from collections.abc import Mapping
@@ -22,20 +22,20 @@ from fedbench.core.metrics import is_field
 from fedbench.core.validation import choice, fault
 
 T = TypeVar("T")
-# section of a paper -> id -> entry, of the sections that have been read
+# section of a paper -> id -> entry, for the sections read so far
 Known = Mapping[str, Mapping[str, Any]]
 
 
 class Entry:
-    """A dataclass that a YAML file has instances of: it has no keys but its fields."""
+    """Base class of the entries of a YAML file; an entry's only keys are the dataclass's fields."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     def validate(self, known: Known) -> None:
-        """Check what involves several fields or other sections, once all fields have been read.
+        """Check constraints between fields or with other sections, after all fields are read.
 
         Raises:
-            ValueError: With the fault.
+            ValueError: If a constraint is violated.
         """
 
     @classmethod
@@ -44,7 +44,7 @@ class Entry:
         source: Any,
         handler: GetCoreSchemaHandler,
     ) -> CoreSchema:
-        """Add ``validate`` to what pydantic checks."""
+        """Add ``validate`` to the checks of pydantic."""
         return core_schema.with_info_after_validator_function(_validated, handler(source))
 
 
@@ -62,14 +62,14 @@ def parse(
     """Return a YAML value as an instance of a type.
 
     Args:
-        kind: The type, an ``Entry`` or any other that pydantic reads.
+        kind: The type, an ``Entry`` or any other type that pydantic can read.
         value: The value.
-        where: Name of its place, for messages.
-        known: The sections that it may refer to, to which its own are added; None if references are
-            not checked.
+        where: Location of the value, for messages.
+        known: Sections that the value may refer to; its own sections are added. If None, references
+            are not checked.
 
     Raises:
-        RequestError: With the first fault.
+        RequestError: If the value is invalid; the message states the first fault.
     """
     try:
         made: T = TypeAdapter(kind).validate_python(value, context=known)
@@ -79,7 +79,7 @@ def parse(
 
 
 def id_in(section: str) -> AfterValidator:
-    """Return the rule that a value is an id of a section, if that has been read."""
+    """Return a validator that requires the id of an entry in a section, once that has been read."""
 
     def checked(value: str, info: ValidationInfo) -> str:
         known: Known = info.context or {}
@@ -112,7 +112,7 @@ def _field(value: str) -> str:
     return value
 
 
-# later ones may refer to it
+# later sections may refer to it
 Section = Annotated[dict[str, T], BeforeValidator(_by_id), AfterValidator(_remember)]
 RunField = Annotated[str, AfterValidator(_field)]
 ListOrOne = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
@@ -126,7 +126,7 @@ Methods = Annotated[tuple[MethodId, ...], ListOrOne]
 
 
 def _place_and_fault(error: ValidationError, place: str) -> str:
-    """Return the first fault with its place; items of lists are counted from 1."""
+    """Return the first fault with its location; list items are counted from 1."""
     first = error.errors(include_url=False)[0]
     parts = [part for part in first["loc"] if part != "[key]"]
     if first["type"] == "missing":

@@ -1,4 +1,4 @@
-"""The open points of a paper: readings that a verdict may depend on, gaps, and contradictions."""
+"""Open points of a paper: readings that may affect verdicts, gaps and contradictions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedbench.papers.parsing import Entry, Known, MethodId, Section, SetupId
 
 @dataclass(frozen=True)
 class Reading:
-    """A way to read a paper's numbers; ``Reading()`` is the one that fedbench adopts.
+    """A way to read a paper's numbers; ``Reading()`` is the adopted reading.
 
     Attributes:
-        weighting: Weights of the clients in statistics over clients: ``adopted`` for those of the
-            paper's columns, else ``unweighted``, or ``weighted`` by their test examples.
-        round: Round of a run whose number counts: ``adopted`` for that of the table, else ``last``
-            or ``best``.
-        splits: ``fixed`` for the data that the experiment draws, with the training seeds as blocks;
-            ``drawn`` for all splits (data seeds) that have been run, with the splits as blocks.
-        variant: Id of a documented alternative of the paper's settings; None for the adopted
+        weighting: Weighting of clients in statistics over clients: ``adopted`` as in the paper's
+            columns, ``unweighted``, or ``weighted`` by numbers of test examples.
+        round: Round of a run from which numbers are taken: ``adopted`` as in the table, ``last`` or
+            ``best``.
+        splits: ``fixed`` for the split that the experiment draws, with training seeds as blocks;
+            ``drawn`` for all splits (data seeds) that have been run, with splits as blocks.
+        variant: Id of a documented alternative to the paper's settings; None for the adopted
             settings.
     """
 
@@ -31,7 +31,7 @@ class Reading:
     variant: str | None = None
 
     def field(self, name: str) -> str | None:
-        """Return the metric that is read in place of another one; None if runs do not have it."""
+        """Return the metric to read in place of another; None if runs do not have it."""
         return (
             name
             if self.weighting == "adopted"
@@ -39,11 +39,11 @@ class Reading:
         )
 
     def differs_from(self, other: Reading) -> list[str]:
-        """Return the axes in which two readings differ."""
+        """Return the axes along which two readings differ."""
         return [axis for axis in AXES if getattr(self, axis) != getattr(other, axis)]
 
     def nearer(self) -> list[Reading]:
-        """Return the readings that differ in one axis less from the adopted one."""
+        """Return the readings that are one axis closer to the adopted reading."""
         return [
             replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)
         ]
@@ -55,17 +55,18 @@ AXES = ("weighting", "round", "splits", "variant")
 
 @dataclass(frozen=True)
 class Variant(Entry):
-    """A documented alternative of the settings of a paper, in which every other setting stays.
+    """A documented alternative to some of a paper's settings; all other settings are unchanged.
 
     Attributes:
-        title: What differs, in words.
-        why: Why it is defensible.
-        setups: Setups that it concerns; all of them if empty.
-        set: Config keys that it sets for every method, in place of those of the rows.
-        methods: Config keys that it sets for one method, by method, in place of those of the rows
-            and of ``set``.
-        algos: Algorithm in the config group of each method that has another one.
-        config_dir: Directory of the repository with these algorithms; empty if fedbench has them.
+        title: Description of the difference.
+        why: Reason why the variant is defensible.
+        setups: Setups that the variant affects; all of them if empty.
+        set: Config keys that it sets for every method; they override the keys of rows.
+        methods: Config keys that it sets for single methods, by method; they override the keys of
+            rows and of ``set``.
+        algos: Replacement algorithms in the config group, by method.
+        config_dir: Directory in the repository with these algorithms; empty if they are part of
+            fedbench.
     """
 
     id: str
@@ -90,17 +91,17 @@ class Variant(Entry):
         return not self.setups or setup in self.setups
 
     def changes(self, method: str) -> bool:
-        """Return whether this variant changes the runs of a method in the setups it concerns."""
+        """Return whether this variant changes the runs of a method in the setups it affects."""
         return bool(self.set) or method in self.methods or method in self.algos
 
     def keys(self, method: str) -> dict[str, Any]:
-        """Return the config keys that it sets for a method."""
+        """Return the config keys that this variant sets for a method."""
         return {**self.set, **self.methods.get(method, {})}
 
 
 @dataclass(frozen=True)
 class Readings(Entry):
-    """The defensible readings of a paper besides the adopted one: reasons by axis and value."""
+    """Defensible readings of a paper other than the adopted one: reasons by axis and value."""
 
     weighting: dict[Literal["unweighted", "weighted"], str] = field(default_factory=dict)
     round: dict[Literal["last", "best"], str] = field(default_factory=dict)
@@ -121,23 +122,23 @@ class Readings(Entry):
         ]
 
     def variant(self, name: str | None, setup: str) -> Variant | None:
-        """Return the variant of a name if it concerns a setup."""
+        """Return the variant with a name if it affects a setup, else None."""
         variant = self.variants.get(name or "")
         return variant if variant is not None and variant.concerns(setup) else None
 
 
-# ---- what the paper does not state
+# ---- missing and contradictory information
 
 
 @dataclass(frozen=True)
 class Values(Entry):
-    """Rows whose hyperparameters are from a search or a default, where others have the paper's.
+    """Hyperparameters taken from a search or a default instead of the paper.
 
     Attributes:
-        origin: ``searched`` here, or a ``default``.
+        origin: ``searched`` (with fedbench) or ``default``.
         methods: The methods.
-        setups: The setups; all if empty.
-        how: The search, with its range and budget, or where the default is from.
+        setups: The setups; all of them if empty.
+        how: The search with its range and budget, or the source of the default.
         edge: Methods whose chosen value lies at an edge of the range.
     """
 
@@ -149,13 +150,13 @@ class Values(Entry):
     edge: tuple[MethodId, ...] = ()
 
     def concerns(self, method: str, setup: str) -> bool:
-        """Return whether the row of a method in a setup has these values."""
+        """Return whether these values apply to a method in a setup."""
         return method in self.methods and (not self.setups or setup in self.setups)
 
 
 @dataclass(frozen=True)
 class Gap(Entry):
-    """Something that the paper does not state, and what fedbench adopts instead."""
+    """Missing information in the paper, and the value that fedbench adopts."""
 
     id: str
     field: str
@@ -166,7 +167,7 @@ class Gap(Entry):
 
 @dataclass(frozen=True)
 class Contradiction(Entry):
-    """A disagreement within the paper, and how fedbench resolves it."""
+    """A contradiction within the paper, and its resolution in fedbench."""
 
     id: str
     statement: str

@@ -1,4 +1,4 @@
-"""The papers on record: a YAML file per paper in this folder."""
+"""The registered papers: one YAML file per paper in this folder."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Home:
 
     Attributes:
         paper: The paper.
-        setup: The setup that the experiment carries out.
-        table: The table that the experiment is named after, else the first one with the setup; None
-            without a table.
+        setup: The setup that the experiment implements.
+        table: The table that the experiment is named after, else the first table with the setup;
+            None if there is no such table.
     """
 
     paper: Paper
@@ -31,7 +31,7 @@ class Home:
 
 
 def home_of(experiment: str | None) -> Home | None:
-    """Return the place of an experiment in the papers on record; None if it belongs to no paper."""
+    """Return the place of an experiment in the registered papers; None if no paper has it."""
     return None if experiment is None else _homes().get(experiment)
 
 
@@ -51,7 +51,7 @@ def _homes() -> dict[str, Home]:
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Return the papers on record, by id.
+    """Return the registered papers by id.
 
     Raises:
         RequestError: If a file is invalid.
@@ -61,10 +61,11 @@ def papers() -> dict[str, Paper]:
 
 
 def read_paper(path: Path) -> Paper:
-    """Return the paper of a YAML file.
+    """Return the paper in a YAML file.
 
     Raises:
-        RequestError: With the file, the entry and its first fault.
+        RequestError: If the file is invalid; the message names the file, the entry and its first
+            fault.
     """
     with reading(path.name, "is not valid YAML"):
         content = read_yaml(path)
@@ -77,7 +78,7 @@ def read_paper(path: Path) -> Paper:
 
 
 def curve_fields(paper: Paper) -> list[str]:
-    """Return the keys that a paper reads at all rounds, in both weightings of the clients."""
+    """Return the keys that a paper needs in all rounds, for both weightings of the clients."""
     named: set[str] = set()
     for figure in paper.figures.values():
         named.update(figure.fields)
@@ -97,7 +98,7 @@ def curve_fields(paper: Paper) -> list[str]:
 
 
 def _fields_of(check: Check | None) -> Iterable[str]:
-    """Return the fields of the curves that a check reads."""
+    """Return the fields of the curves that a check uses."""
     match check:
         case Several(checks=checks):
             return [field for part in checks for field in _fields_of(part)]

@@ -1,4 +1,4 @@
-"""The reports of the papers as data: docs/adding_a_paper.md explains the keys of their files."""
+"""The papers as data; docs/adding_a_paper.md explains the keys of their files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,12 +29,13 @@ class PrintedMetric(Entry):
     """A column of the paper's tables.
 
     Attributes:
-        field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client
-            k.
+        field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>`` for the accuracy of
+            client k.
         factor: Factor from the run's unit to the printed one.
-        target: Value of the field up to which rounds are counted; None for the field itself.
-        rounds: First and last round of a mean over rounds, of a run of full length; None for the
-            round of the table.
+        target: Value of the field up to which rounds are counted. If None, the metric is the field
+            itself.
+        rounds: First and last round of a mean over rounds, in a run of full length. If None, the
+            value is taken from the table's round.
     """
 
     id: str
@@ -52,8 +53,8 @@ class Method(Entry):
     """A row label of the paper.
 
     Attributes:
-        keys: Config key of each hyperparameter in the rows.
-        set: Config keys that this label always sets.
+        keys: Config keys of the hyperparameters in the rows.
+        set: Config keys that this label always sets, with their values.
     """
 
     id: str
@@ -65,7 +66,7 @@ class Method(Entry):
     def overrides(self, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config keys that a row of this method sets.
 
-        Hyperparameters that are not printed set none.
+        Unprinted hyperparameters set no key.
         """
         keys = dict(self.set)
         for name, value in hyperparameters.items():
@@ -76,7 +77,7 @@ class Method(Entry):
 
 @dataclass(frozen=True)
 class Reduction(Entry):
-    """A reduction of a setup by a profile: config keys, and seeds, None for the paper's number."""
+    """A reduction of a setup by a profile: config keys, and seeds (None for the paper's number)."""
 
     set: dict[str, Any] = field(default_factory=dict)
     seeds: PositiveInt | None = None
@@ -89,9 +90,9 @@ class Setup(Entry):
     Attributes:
         clients: Number of clients; None if the paper does not state it.
         seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
-        examples_per_client: Mean number of training examples of a client, for estimates of times.
-        departs: Parts of the printed setting that fedbench does not implement, as text; such a
-            setup is never full.
+        examples_per_client: Mean number of training examples per client, for time estimates.
+        departs: Descriptions of parts of the printed setting that fedbench does not implement. A
+            setup with such parts is never full.
     """
 
     id: str
@@ -110,7 +111,7 @@ class Setup(Entry):
 
 @dataclass(frozen=True)
 class Reported(Entry):
-    """A number as printed, in the unit of its metric, and its ± or None."""
+    """A printed number in the unit of its metric, with its ± or None."""
 
     mean: float
     std: float | None
@@ -124,15 +125,15 @@ class Reported(Entry):
         return {"mean": pair[0], "std": pair[1]}
 
     def __str__(self) -> str:
-        """Return the number and its ± as text."""
+        """Return the number with its ± as text."""
         return f"{self.mean:g}" if self.std is None else f"{self.mean:g} ± {self.std}"
 
 
 @dataclass(frozen=True)
 class Impossible(Entry):
-    """A contradiction between printed numbers of a row, if clients are unweighted.
+    """A contradiction between printed numbers of a row, under unweighted clients.
 
-    ``scripts/impossible_numbers.py`` finds them.
+    ``scripts/impossible_numbers.py`` finds such contradictions.
     """
 
     columns: tuple[MetricId, ...]
@@ -144,11 +145,11 @@ class Row(Entry):
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
-        setup: Id of the setup; empty for runs of figures, which are shown in every setup of the
+        setup: Id of the setup; empty for runs of figures, which are shown for every setup of the
             figure.
         hyperparameters: Values as printed.
         values: Printed numbers by metric; empty for runs of figures.
-        impossible: Why the printed numbers contradict each other, or None.
+        impossible: The contradiction between the printed numbers, or None.
     """
 
     algo: MethodId
@@ -158,7 +159,7 @@ class Row(Entry):
     impossible: Impossible | None = None
 
     def validate(self, known: Known) -> None:
-        """Refuse hyperparameters that set no config key."""
+        """Refuse hyperparameters without a config key."""
         methods = known.get("methods", {})
         for name in self.hyperparameters if self.algo in methods else ():
             if name not in methods[self.algo].keys:
@@ -173,8 +174,9 @@ class Tuning(Entry):
     """Sentences on tuned hyperparameters; the rows use the values that the paper states.
 
     Attributes:
-        paper: What the paper says that it tuned, and for which methods.
-        here: What fedbench tuned where the paper states no value; otherwise that it tuned nothing.
+        paper: Hyperparameters tuned according to the paper, and the methods.
+        here: Hyperparameters tuned with fedbench because the paper states no value, or a statement
+            that there are none.
     """
 
     paper: str
@@ -187,7 +189,7 @@ class Table(Entry):
 
     Attributes:
         round: Round whose numbers are reported, ``last`` or ``best``.
-        tuning: Which of its methods were tuned.
+        tuning: Sentences on tuned methods, or None.
     """
 
     id: str
@@ -199,14 +201,14 @@ class Table(Entry):
     tuning: Tuning | None = None
 
     def validate(self, known: Known) -> None:
-        """Refuse rows with other setups or columns than those of the table."""
+        """Refuse rows with setups or columns that are not in the table."""
         for number, row in enumerate(self.rows, 1):
             choice(f"row {number}: setup", row.setup, self.setups)
             for column in row.values:
                 choice(f"row {number}: column", column, self.columns)
 
 
-_NEEDED = {  # kind of a figure -> the keys that it needs
+_NEEDED = {  # kind of figure -> required keys
     "curves": ("setups", "fields"),
     "sweep": ("setups", "fields", "parameter"),
     "front": ("setups", "fields", "parameter"),
@@ -224,14 +226,13 @@ class Figure(Entry):
     Attributes:
         kind: ``curves`` over the rounds, ``sweep`` (final values over a hyperparameter), ``front``
             (two final values against each other), ``distribution`` over clients, ``two_clients``,
-            ``cka``, which only its claims read, or ``schematic``; the last two are not drawn.
+            ``cka`` (used only by claims) or ``schematic``; the last two are not drawn.
         setups: Ids of the setups, in the paper's order.
-        fields: What is drawn.
+        fields: Fields to draw.
         parameter: The hyperparameter of a sweep or a front.
-        distribution: Whether the final distribution over clients is drawn in addition to the
-            curves.
-        runs: The runs that are shown, of every setup.
-        tuning: Which of its methods were tuned.
+        distribution: Whether to draw the final distribution over clients in addition to the curves.
+        runs: The runs shown for every setup.
+        tuning: Sentences on tuned methods, or None.
     """
 
     id: str
@@ -246,21 +247,21 @@ class Figure(Entry):
 
     @property
     def number(self) -> str:
-        """Its number in the paper."""
+        """The figure's number in the paper."""
         return self.id.removeprefix("figure").replace("_", "").upper()
 
     @property
     def drawn(self) -> bool:
-        """Whether fedbench draws it."""
+        """Whether fedbench draws the figure."""
         return self.kind not in ("cka", "schematic")
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """The runs in every setup."""
+        """The rows of the figure: every run in every setup."""
         return tuple(replace(run, setup=setup) for run in self.runs for setup in self.setups)
 
     def validate(self, known: Known) -> None:
-        """Refuse an unknown kind, what a kind lacks, and a parameter that no run has."""
+        """Refuse an unknown kind, missing keys, and a parameter that no run has."""
         for key in _NEEDED[choice("kind", self.kind, _NEEDED)]:
             if not getattr(self, key):
                 raise ValueError(f"a figure of kind {self.kind} needs {key}")
@@ -280,15 +281,15 @@ class Claim(Entry):
     """A statement of the paper.
 
     Attributes:
-        text: The statement in our words.
-        reference: Its place in the paper.
-        check: How it is tested; None if it names nothing that could be.
-        printed: Whether the paper's own numbers agree.
-        tested: What is tested, in words.
-        beyond: What of the statement is not tested; empty if all of it is.
-        refuted: What would refute it.
-        needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can
-            decide.
+        text: The statement, paraphrased.
+        reference: Location of the statement in the paper.
+        check: The test of the claim; None if it states nothing testable.
+        printed: Whether the paper's own numbers agree with the claim.
+        tested: Description of the test.
+        beyond: The untested part of the statement; empty if all of it is tested.
+        refuted: The result that would refute the claim.
+        needs: Requirements of a verdict beyond the profile ``cpu``; empty if the runs of ``cpu``
+            suffice.
     """
 
     id: str
@@ -307,9 +308,9 @@ class Head(Entry):
     """Identity of a paper.
 
     Attributes:
-        id: Name of its file and of the folder of its experiments.
-        name: Name of its method.
-        note: A caveat to be read before the counts.
+        id: Name of the paper's file and of the folder with its experiments.
+        name: Name of the paper's method.
+        note: A caveat shown before the counts.
     """
 
     id: str
@@ -323,10 +324,10 @@ class Head(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Paper(Entry):
-    """A paper; sections are by id, and each refers only to those before it.
+    """A paper. Sections are keyed by id, and each refers only to earlier sections.
 
     Attributes:
-        readings: The defensible readings of its numbers besides the adopted one.
+        readings: Defensible readings of the paper's numbers other than the adopted one.
     """
 
     paper: Head
@@ -343,17 +344,17 @@ class Paper(Entry):
 
     @property
     def id(self) -> str:
-        """Short name, also the folder of its experiments."""
+        """Short name of the paper, also of the folder with its experiments."""
         return self.paper.id
 
     @property
     def name(self) -> str:
-        """Name of its method, for headings."""
+        """Name of the paper's method, for headings."""
         return self.paper.name
 
     @property
     def citation(self) -> str:
-        """Authors, title, venue, year."""
+        """Authors, title, venue and year."""
         head = self.paper
         return f"{', '.join(head.authors)}: {head.title}. {head.venue}, {head.year}"
 
@@ -362,13 +363,13 @@ class Paper(Entry):
         return self.tables[part].rows if part in self.tables else self.figures[part].rows
 
     def values_of(self, row: Row) -> tuple[Values, ...]:
-        """Return where the values of a row are from; empty if they are the paper's."""
+        """Return the origins of a row's values; empty if the values are the paper's."""
         return tuple(
             values for values in self.values.values() if values.concerns(row.algo, row.setup)
         )
 
     def searched(self, row: Row) -> bool:
-        """Return whether values of a row were searched here."""
+        """Return whether values of a row were found by a search with fedbench."""
         return any(values.origin == "searched" for values in self.values_of(row))
 
     def overrides(self, row: Row) -> dict[str, Any]:

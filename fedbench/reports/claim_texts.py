@@ -1,4 +1,4 @@
-"""The words for claims, in files and on the page, and the counts of claims."""
+"""Texts about claims, for files and the page, and the counts of claims."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ AXIS_WORDS = {
     "splits": "data splits",
     "variant": "settings",
 }
-SCALED = {  # words of the scaled-down check, by those of verdicts
+SCALED = {  # words for the scaled-down check, by verdict
     "holds": "same direction",
     "fails": "opposite direction",
     "mixed": "mixed",
@@ -42,13 +42,12 @@ class Judged:
 
     Attributes:
         id: Id of the claim.
-        word: Its verdict at the paper's settings.
-        counts: How many of its comparisons are shown and refuted.
+        word: Verdict at the paper's settings.
+        counts: Text on the numbers of comparisons shown and refuted.
         basis: ``runs``, ``test`` or ``print``.
-        one_way: Why its runs could have decided it in one way only, or not at all; empty if they
-            could have come out both ways.
-        scaled: The result of the scaled-down check, one of ``SCALED``; empty if there is none.
-        readings: The results under other readings of the paper; empty if none has been run.
+        one_way: The outcome that the runs did not allow; empty if they allowed both outcomes.
+        scaled: Result of the scaled-down check, a value of ``SCALED``; empty if there is none.
+        readings: Results under other readings of the paper; empty if none has been run.
     """
 
     id: str
@@ -61,7 +60,7 @@ class Judged:
 
     @property
     def state(self) -> str:
-        """Its column in the counts, a word of ``BADGES["state"]``: one for every claim."""
+        """The column in which the claim is counted, a key of ``BADGES["state"]``."""
         if self.basis != "runs":
             return self.basis
         return "not counted" if self.one_way else self.word
@@ -85,7 +84,7 @@ def judged(claim: Claim, readings: Readings) -> Judged:
 
 
 def scaled_word(verdict: Verdict) -> str:
-    """Return the result of the scaled-down check; empty if there is none."""
+    """Return the word for the result of the scaled-down check; empty if there is none."""
     check = verdict.scaled
     if check is None or check.word not in SCALED:
         return ""
@@ -93,7 +92,7 @@ def scaled_word(verdict: Verdict) -> str:
 
 
 def counts_text(verdict: Verdict) -> str:
-    """Return how many comparisons are shown and refuted; empty if the claim has none."""
+    """Return the counts of shown and refuted comparisons; empty if the claim has none."""
     total = len(verdict.comparisons)
     run = len(verdict.run)
     shown = verdict.count("shown")
@@ -110,7 +109,7 @@ def counts_text(verdict: Verdict) -> str:
 
 
 def one_way_text(verdict: Verdict) -> str:
-    """Return the outcome that the seeds or splits of a claim did not allow; empty if none."""
+    """Return the outcome that too few seeds or splits prevent; empty if there is none."""
     if verdict.lacking is None:
         return ""
     outcome, least, needed = verdict.lacking
@@ -119,7 +118,7 @@ def one_way_text(verdict: Verdict) -> str:
 
 
 def reason_text(verdict: Verdict) -> str:
-    """Return the comparison that is most against the claim, and why others are undecided."""
+    """Return the comparison with the strongest evidence against a claim, and other reasons."""
     notes = note_lines(
         "reason.txt",
         verdict=verdict,
@@ -132,13 +131,13 @@ def reason_text(verdict: Verdict) -> str:
 
 
 def reductions_text(verdict: Verdict) -> str:
-    """Return how the settings behind a scaled-down check differ from the paper's."""
+    """Return the departures of the settings behind a scaled-down check from the paper's."""
     comparisons = verdict.scaled.comparisons if verdict.scaled else ()
     return "; ".join(dict.fromkeys(departure for c in comparisons for departure in c.reduced))
 
 
 def needs_text(claim: Claim, verdict: Verdict) -> str:
-    """Return the conditions of a decision; empty for a claim that is decided."""
+    """Return the requirements of a verdict; empty for a claim that is decided."""
     return claim.needs if verdict.word in ("undecided", "not run") else ""
 
 
@@ -156,7 +155,7 @@ def blocks_text(verdict: Verdict) -> str:
 
 
 def state_of(c: Comparison) -> str:
-    """Return the state of a comparison, a word of ``BADGES["comparison"]``."""
+    """Return the state of a comparison, a key of ``BADGES["comparison"]``."""
     return "not comparable" if c.uneven else c.state
 
 
@@ -181,7 +180,7 @@ def pairs_text(c: Comparison) -> str:
 
 
 def readings_text(readings: Readings) -> str:
-    """Return whether the readings that have been run agree; empty if only one has been run."""
+    """Return a text on whether the readings agree; empty if fewer than two are counted."""
     others = differing(readings)
     if others is None:
         return ""
@@ -191,7 +190,7 @@ def readings_text(readings: Readings) -> str:
 
 
 def reading_text(reading: Reading) -> str:
-    """Return the differences of a reading from the adopted one."""
+    """Return the differences between a reading and the adopted one."""
     axes = reading.differs_from(ADOPTED)
     return ", ".join(_READING_WORDS[axis].format(getattr(reading, axis)) for axis in axes)
 
@@ -207,7 +206,7 @@ def choice_text(
     axis: str,
     value: str | None,
 ) -> str:
-    """Return the value of a reading along an axis in words."""
+    """Return the value of a reading along an axis, in words."""
     if value is None:
         return "as in the experiments"
     if axis == "variant":

@@ -1,6 +1,6 @@
 """The front page of a directory of published reports: ``fedbench report results/published``.
 
-It shows what the ``summary.json`` of every report says.
+It shows the contents of every report's ``summary.json``.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedbench.runs.run import run_folders
 
 
 def is_collection(folder: Path) -> bool:
-    """Return whether a directory contains published reports, one with a bundle, and no runs."""
+    """Return whether a directory contains published reports with a bundle, but no runs."""
     if is_bundle(folder) or not any(
         is_bundle(child) for child in folder.iterdir() if child.is_dir()
     ):
@@ -25,7 +25,7 @@ def is_collection(folder: Path) -> bool:
 
 
 def write_overview(folder: Path) -> str:
-    """Write the front page of published reports into their directory and return where.
+    """Write the front page of published reports into their directory and return a summary.
 
     Raises:
         RequestError: If a summary is missing or invalid.
@@ -54,7 +54,7 @@ def write_overview(folder: Path) -> str:
 
 
 def _read(place: Path) -> Summary:
-    """Return the summary of a report; nothing for a page that has none."""
+    """Return the summary of a report; an empty one for a page without a summary."""
     file = place / SUMMARY_FILE
     if not file.exists() and not is_bundle(place):
         return Summary()

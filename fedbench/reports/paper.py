@@ -1,4 +1,4 @@
-"""A report about a paper, its summary, and the files on its claims."""
+"""A report about a paper, its summary, and the files on the paper's claims."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class PaperSummary:
-    """The numbers of a report about a paper, which ``summary.json`` has for the front page.
+    """The numbers of a report about a paper, stored in ``summary.json`` for the front page.
 
     Attributes:
         id: Id of the paper.
-        title: Its name.
-        citation: Its reference.
-        coverage: How many of the printed numbers have been measured.
-        claims: The counted properties of its claims.
+        title: Name of the paper.
+        citation: Reference of the paper.
+        coverage: Counts of measured and unmeasured printed numbers.
+        claims: The counted properties of the paper's claims.
         runs: Number of runs.
         hours: Hours of training and evaluation.
-        note: A caveat that stands before the counts.
+        note: A caveat shown before the counts.
     """
 
     id: str
@@ -53,17 +53,17 @@ class PaperSummary:
 
     @cached_property
     def scaled(self) -> Counter[str]:
-        """Numbers of claims without a verdict, by the result of their scaled-down check."""
+        """Numbers of claims without a verdict, by result of the scaled-down check."""
         return Counter(claim.scaled for claim in self.claims if claim.scaled)
 
     @property
     def claims_text(self) -> str:
-        """The numbers of claims as text."""
+        """Text with the numbers of claims."""
         return render("claims.txt", paper=self, scaled_words=texts.SCALED.values()).rstrip()
 
 
 def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
-    """Return the numbers of several papers together."""
+    """Return the combined numbers of several papers."""
     return PaperSummary(
         id="",
         title="all papers",
@@ -77,7 +77,7 @@ def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of ``summary.json``: numbers by paper, and the files of the report."""
+    """The contents of ``summary.json``: numbers per paper, and the files of the report."""
 
     papers: tuple[PaperSummary, ...] = ()
     files: tuple[str, ...] = ()
@@ -92,10 +92,10 @@ class PaperReport:
 
     Attributes:
         paper: The paper.
-        tables: Its tables with the measured numbers.
-        figures: Its figures.
-        claims: Its claims with their verdicts under every reading.
-        runs: Its runs.
+        tables: The paper's tables with the measured numbers.
+        figures: The paper's figures.
+        claims: The paper's claims with their verdicts under every reading.
+        runs: The runs of the paper.
     """
 
     paper: Paper
@@ -106,7 +106,7 @@ class PaperReport:
 
     @cached_property
     def summary(self) -> PaperSummary:
-        """Its numbers."""
+        """The numbers of the report."""
         return PaperSummary(
             id=self.paper.id,
             title=self.paper.name,
@@ -133,7 +133,7 @@ def claims_files(report: PaperReport) -> dict[str, str]:
 
 
 def claims_rows(report: PaperReport) -> list[Fields]:
-    """Return the claims of a paper, a row each."""
+    """Return a row per claim of a paper."""
     rows = []
     for claim, readings in report.claims:
         verdict = readings[ADOPTED]
@@ -162,7 +162,7 @@ def claims_rows(report: PaperReport) -> list[Fields]:
 
 
 def comparisons_csv(report: PaperReport) -> str:
-    """Return all comparisons of claims as CSV with plain numbers, a row per comparison."""
+    """Return all comparisons of claims as CSV with plain numbers, one row per comparison."""
     rows: list[Fields] = []
     for claim, readings in report.claims:
         verdict = readings[ADOPTED]
@@ -192,9 +192,9 @@ def comparisons_csv(report: PaperReport) -> str:
 
 
 def readings_csv(report: PaperReport) -> str:
-    """Return verdicts under every reading as CSV, a row per reading.
+    """Return the verdicts under every reading as CSV, one row per claim and reading.
 
-    An axis without alternatives is empty.
+    The cells of an axis without alternatives are empty.
     """
     rows: list[Fields] = []
     for claim, readings in report.claims:

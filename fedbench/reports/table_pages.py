@@ -1,4 +1,4 @@
-"""The texts of tables of runs: the numbers as the page, Markdown, LaTeX and CSV show them."""
+"""Tables of runs as text: numbers formatted for the page, Markdown, LaTeX and CSV."""
 
 import shlex
 from collections import Counter
@@ -21,7 +21,7 @@ OWN_CAPTION = (
     "percent at the last round, mean ± sample STD over seeds; "
     "(w): clients weighted by their test examples"
 )
-_MACHINE_KEYS = (  # not part of a command for others
+_MACHINE_KEYS = (  # omitted from commands for other users
     "seed",
     "results_dir",
     "data_dir",
@@ -39,22 +39,21 @@ _LEGEND = (
 
 
 def main_columns(table: TableData) -> list[int]:
-    """Return the places of the columns that the paper prints; of all columns for other tables."""
+    """Return the indices of the paper's columns, or of all columns if the table has no paper's."""
     printed = [i for i, column in enumerate(table.columns) if column.printed]
     return printed or list(range(len(table.columns)))
 
 
 def is_reduced(line: Line) -> bool:
-    """Whether a row is marked as reduced."""
+    """Return whether a row is marked as reduced."""
     return line.status == "reduced" or bool(line.matched.reduced)
 
 
 def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
-    """Return the keys whose mean is printed as the best one.
+    """Return the keys whose means are printed alike to the best mean.
 
-    There are none if neither direction of the metric is better.
-
-    Spreads over clients have no best: where accuracies are low, they are low too.
+    The set is empty if neither direction of the metric is better, and for spreads over clients,
+    because these are low if accuracies are low.
     """
     if metric.direction is None or metric.spread or not means:
         return set()
@@ -64,10 +63,9 @@ def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
 
 
 def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
-    """Return for each row the columns in which it has the best mean of several.
+    """Return for each row the columns in which it has the best of several means.
 
-    Rows with a seed that did not end well are never the best: their mean may leave out their worst
-    run.
+    Rows with unsuccessful runs are never the best, because their means may leave out the worst run.
     """
     best: list[set[int]] = [set() for _ in block.lines]
     for place, column in enumerate(table.columns):
@@ -83,7 +81,7 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
 
 
 def _digits(cell: data.Cell, column: Column) -> int:
-    """Return the number of shown digits: those of the column, or of the paper if it prints more."""
+    """Return the number of decimals to show: the column's, or the paper's if it prints more."""
     if cell.printed is None:
         return column.digits
     _, _, decimals = repr(cell.printed.mean).partition(".")
@@ -91,7 +89,7 @@ def _digits(cell: data.Cell, column: Column) -> int:
 
 
 def measured_text(cell: data.Cell, column: Column) -> str:
-    """Return a measured mean ± STD as text; empty if there is none."""
+    """Return the measured mean ± STD as text; empty if there is none."""
     return with_spread(cell.mean, cell.std, _digits(cell, column))
 
 
@@ -104,7 +102,7 @@ def printed_text(cell: data.Cell, column: Column) -> str:
 
 
 def difference_text(cell: data.Cell, column: Column) -> str:
-    """Return measured minus printed as text; empty if one is missing."""
+    """Return the measured minus the printed number as text; empty if either is missing."""
     return "" if cell.difference is None else f"{cell.difference:+.{_digits(cell, column)}f}"
 
 
@@ -115,19 +113,19 @@ def basis_text(
 ) -> str:
     """Return the numbers behind the agreement of a cell.
 
-    The fair range for a printed number that is the mean of a single run is the prediction interval.
+    If the printed number comes from a single run, the prediction interval is the fair range for it.
 
     Args:
         cell: The cell.
-        column: Its column.
-        runs: Number of runs that the paper's number is a mean of; 0 for a table of no paper.
+        column: The column of the cell.
+        runs: Number of runs averaged in the paper's number; 0 for a table of no paper.
     """
     digits = _digits(cell, column)
     return render("basis.txt", cell=cell, runs=runs, digits=digits).strip()
 
 
 def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
-    """Return why numbers of a row are impossible, with the labels of their columns."""
+    """Return the column labels of a row's impossible numbers, by explanation."""
     labels: dict[str, list[str]] = {}
     for column, cell in zip(table.columns, line.cells, strict=True):
         if cell.agreement == "impossible":
@@ -136,12 +134,12 @@ def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
 
 
 def differs(table: TableData, line: Line) -> bool:
-    """Whether a number of a row differs from the paper's."""
+    """Return whether any number in a row differs from the paper's."""
     return any(line.cells[i].agreement in ("outside", "impossible") for i in main_columns(table))
 
 
 def agreements(table: TableData) -> Counter[str]:
-    """Return the numbers of cells by their agreement with the paper."""
+    """Return the number of cells for each kind of agreement with the paper."""
     counts: Counter[str] = Counter()
     for line in table.lines:
         for i in main_columns(table):
@@ -153,7 +151,7 @@ def agreements(table: TableData) -> Counter[str]:
 
 
 def row_note(line: Line) -> str:
-    """Return the faults of a row: runs that did not end well, and impossible numbers."""
+    """Return the faults of a row: unsuccessful runs and impossible numbers."""
     notes = []
     if line.impossible:
         notes.append(
@@ -167,7 +165,7 @@ def row_note(line: Line) -> str:
 
 
 def row_notes(table: TableData, block: RowGroup) -> list[str]:
-    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
+    """Return each reduction once, with the affected rows, followed by the notes on rows."""
     reductions = reduced_texts((line.name, line.matched.reduced) for line in block.lines)
     notes = [f"reduced, {text}" for text in reductions]
     for line in block.lines:
@@ -199,7 +197,7 @@ def notes_of(table: TableData) -> list[str]:
 
 
 def _origins(table: TableData) -> list[tuple[Values, dict[str, str]]]:
-    """Return the searches and defaults behind a table, each with its methods: labels by id."""
+    """Return the searches and defaults behind a table, with their methods' labels by id."""
     if table.paper is None:
         return []
     origins = []
@@ -215,7 +213,7 @@ def _origins(table: TableData) -> list[tuple[Values, dict[str, str]]]:
 
 
 def command_text(line: Line, block: RowGroup) -> str:
-    """Return the command for a paper's row: as typed, or without runs at the paper's setting."""
+    """Return the command for a paper's row: as typed or, if not run, at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
     runs = line.matched.runs
@@ -236,7 +234,7 @@ def command_text(line: Line, block: RowGroup) -> str:
     return shlex.join(["fedbench", "-m", *typed, f"seed={seed}"])
 
 
-# ---- a table as text
+# ---- tables as text
 
 
 def text_table(
@@ -250,8 +248,8 @@ def text_table(
     Args:
         table: The table.
         block: The rows.
-        places: The places of its columns.
-        brief: Whether seeds and statuses are left out where all rows of a paper have the same.
+        places: Indices of the columns to show.
+        brief: Whether to leave out seeds and statuses if they are the same in all rows of a paper.
     """
     lines = block.lines
     of_paper = table.table is not None
@@ -299,7 +297,7 @@ def _cell_text(
     line: Line,
     place: int,
 ) -> str:
-    """Return a measured number, and in a table of a paper the printed one after it."""
+    """Return a measured number, followed by the printed one in a table of a paper."""
     cell = line.cells[place]
     column = table.columns[place]
     measured = measured_text(cell, column) or "–"
@@ -310,12 +308,12 @@ def _cell_text(
 
 
 def text_tables(table: TableData) -> list[Table]:
-    """Return a table of text per setup."""
+    """Return a text table per setup."""
     return [text_table(table, block, main_columns(table)) for block in table.blocks]
 
 
 def caption_of(table: TableData) -> str:
-    """Return the description of the numbers of a table of text."""
+    """Return the description of the numbers in a text table."""
     return OWN_CAPTION if table.table is None else f"{table.table.caption}. {_LEGEND}"
 
 
@@ -331,20 +329,20 @@ def table_markdown(table: TableData) -> str:
 
 
 def table_latex(table: TableData) -> str:
-    """Return a table as LaTeX: the tabulars of each setup with their reductions.
+    """Return a table as LaTeX: a tabular per setup with its reductions.
 
-    Title and notes are comments.
+    The title and notes are comments.
     """
     return latex(text_tables(table), f"{table.title}: {caption_of(table)}", notes_of(table))
 
 
 def table_csv(table: TableData) -> str:
-    """Return a table as CSV with plain numbers, a row per method, settings and setup.
+    """Return a table as CSV with plain numbers, one row per method, settings and setup.
 
-    A column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower``
+    A column named ``m`` becomes ``m_mean``, ``m_std`` (sample STD), ``m_n`` (seeds), ``m_lower``
     and ``m_upper`` (the 95 % interval of the mean); a column of the paper also has ``m_paper``,
-    ``m_paper_std``, ``m_difference`` and ``m_agreement``. Numbers are in the unit that the table
-    prints; a missing one is empty.
+    ``m_paper_std``, ``m_difference`` and ``m_agreement``. Numbers are in the table's printed unit;
+    missing numbers are empty.
     """
     rows: list[Fields] = []
     for block in table.blocks:
@@ -368,7 +366,7 @@ def table_csv(table: TableData) -> str:
 
 
 def _numbers(column: Column, cell: data.Cell) -> Fields:
-    """Return the numbers of a cell by the name of their column."""
+    """Return the numbers of a cell by the names of their CSV columns."""
     lower, upper = cell.bounds or (None, None)
     numbers: Fields = {
         "mean": cell.mean,

@@ -1,4 +1,4 @@
-"""The Jinja templates in ``assets``, the functions that all of them may call, and badges."""
+"""The Jinja templates in ``assets``, the functions available to all of them, and badges."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def yaml_asset(name: str) -> Any:
     return read_yaml(ASSETS / name)
 
 
-# appearance of verdicts and statuses, by kind and word
+# appearance of verdicts and statuses, by kind and value
 BADGES: dict[str, dict[str, dict[str, str]]] = yaml_asset("badges.yaml")
 
 ENVIRONMENT = Environment(
@@ -44,10 +44,10 @@ ENVIRONMENT.filters |= {
 
 
 def note_lines(template: str, **values: Any) -> list[str]:
-    """Return the notes of a template, which has one per line."""
+    """Return the notes rendered by a template, which puts one on each line."""
     return [line for line in render(template, **values).splitlines() if line]
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the text of a template, with one line break at its end."""
+    """Return the rendered text of a template, ending in one line break."""
     return ENVIRONMENT.get_template(template).render(values).rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""The results of tuning: the chosen values of every method as a table, and all trials as JSON."""
+"""The results of tuning: a table of the values chosen for every method, and all trials as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ def tuned_chapter(
     results: Sequence[Tuned],
     command: str,
 ) -> Chapter:
-    """Return the chosen values of every method as a chapter of the page.
+    """Return a chapter of the page with the values chosen for every method.
 
     Args:
         study: The search for one of the methods.
         results: The result of each search.
-        command: The command.
+        command: The command line.
     """
     request = study.request
     config = study.config
@@ -54,7 +54,7 @@ def tuned_chapter(
 
 
 def tuned_markdown(chapter: Chapter) -> str:
-    """Return the chosen values of a chapter on tuning as Markdown, with the facts."""
+    """Return the tables and facts of a chapter on tuning as Markdown."""
     return markdown(chapter.tables, notes=[f"{name}: {text}" for name, text in chapter.facts])
 
 
@@ -63,9 +63,9 @@ def tuned_json(
     results: Sequence[Tuned],
     command: str,
 ) -> str:
-    """Return the searches as JSON: the request, and all trials with their scores by method.
+    """Return the searches as JSON: the request, and for each method all trials with scores.
 
-    Scores are in the unit of the runs; null where a run diverged or failed.
+    Scores are in the runs' unit. The score of a diverged or failed run is null.
     """
     request = study.request
     content = {
@@ -93,7 +93,7 @@ def tuned_json(
 
 
 def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
-    """Return the values that were chosen for every method, with their score."""
+    """Return a table of the values chosen for every method, with their scores."""
     metric = study.metric
     rows: list[Values] = []
     for tuned in results:
@@ -125,7 +125,7 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
 
 
 def _score(metric: MetricInfo, trial: Trial) -> Cell:
-    """Return the mean of a trial over the tuning seeds at its last rung, with its STD."""
+    """Return a trial's mean over the tuning seeds at its last rung, with the STD."""
     if trial.mean() is None:
         return Cell("diverged or failed")
     scores = [score for score in trial.scores[trial.rounds] if score is not None]

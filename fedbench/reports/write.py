@@ -1,4 +1,4 @@
-"""The whole report of a results directory: page, tables, figures, claims, and a row per run."""
+"""The full report on a results directory: page, tables, figures, claims, and a row per run."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -44,30 +44,31 @@ def write_report(
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
 ) -> tuple[str, list[str]]:
-    """Write the report of all runs in a directory, and print which runs are left out.
+    """Write the report on all runs in a directory, and print the runs that are left out.
 
-    Files of an earlier report that this one does not have are removed.
+    Files that only an earlier report contained are removed.
 
     Args:
-        folder: Directory that contains the runs, to which those of published reports of the same
-            papers are added (``fedbench.runs.results``), or a report that was published with its
-            bundle.
-        into: Directory of the report, which then has no links to its runs, can be moved, and has a
-            bundle of what it needs of the runs (``fedbench.runs.bundle``); None for
-            ``folder/report``.
-        only: Id of a paper, to report only its runs; None for all runs.
-        parts: Papers, and tables and figures as ``paper/table``, that it is about. Their papers are
-            part of it, even without runs, and the text is on these alone.
-        compare: Compares runs of the report, and the text is this comparison; None for none.
+        folder: Directory of runs, or a report published with its bundle. To the runs of a
+            directory, those of published reports on the same papers are added
+            (``fedbench.runs.results``).
+        into: Directory of a report to publish. Such a report has no links to its runs, can be
+            moved, and contains a bundle with the parts of the runs that it needs
+            (``fedbench.runs.bundle``). If None, the report is written to ``folder/report``.
+        only: Id of a paper, to report only its runs. If None, all runs are reported.
+        parts: Papers, tables and figures (as ``paper/table``) to report. Their papers are included
+            even without runs, and the text covers only these parts.
+        compare: Function that compares the runs; the text is then this comparison. None for no
+            comparison.
         chapters: Further chapters of the page.
 
     Returns:
-        Its tables and its path, and messages about runs that are left out, since their files cannot
-        be read or have changed.
+        The text with the report's tables and path, and messages about runs that were left out
+        because their files cannot be read or have changed.
 
     Raises:
-        RequestError: If the folder has no runs, its bundle is damaged, or ``into`` has a page that
-            is none of a report.
+        RequestError: If the folder contains no runs, its bundle is damaged, or ``into`` contains a
+            page that does not belong to a report.
         NotWritten: If the report cannot be written.
     """
     publish = into is not None
@@ -92,7 +93,7 @@ def write_report(
         replace_file(new / PAGE, page(content, target if linked else None))
         with replacing(new / "runs.parquet") as part:
             run_rows(runs, store.root).to_parquet(part, index=False)
-        if publish:  # what is needed to write the report again
+        if publish:  # needed to write the report again
             published = {run.path.relative_to(store.root).as_posix(): run for run in runs}
             write_bundle(new, published, kept_of, damaged)
 
@@ -104,7 +105,7 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
     """Return the runs of a directory, and messages about runs that are left out.
 
     Raises:
-        RequestError: If there are none.
+        RequestError: If there are no runs.
     """
     store = Results(folder)
     runs = list(store)
@@ -115,7 +116,7 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def name_left_out(damaged: Sequence[str]) -> None:
-    """Name on the standard error the runs that are left out, with their reasons."""
+    """Print the runs that are left out to standard error, with the reasons."""
     for message in damaged:
         print(f"fedbench: left out: {message}", file=sys.stderr)
 
@@ -126,12 +127,12 @@ def name_left_out(damaged: Sequence[str]) -> None:
 def _collect(
     folder: Path, only: str | None, papers: Sequence[str]
 ) -> tuple[Results, list[Run], list[str]]:
-    """Return the results of a directory, the runs of its report, and messages about those left out.
+    """Return the results of a directory, the runs to report, and messages about omitted runs.
 
     Args:
         folder: The directory.
-        only: Id of a paper, to report only its runs; None for all runs.
-        papers: Papers that the report is about, even if there are no runs of them.
+        only: Id of a paper, to report only its runs. If None, all runs are reported.
+        papers: Papers to report even if they have no runs.
     """
     if only is None:
         begun = [paper for paper in known_papers() if (folder / paper).is_dir()]
@@ -154,7 +155,7 @@ def _paper_of(run: Run) -> str | None:
 
 
 def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
-    """Return the content of the page about runs and papers, without figures."""
+    """Return the content of the page on runs and papers, without figures."""
     ids = {*papers, *map(_paper_of, runs)}
     reports = []
     printed: list[TableData] = []
@@ -182,7 +183,7 @@ def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
 
 
 def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
-    """Return the report about a paper, without figures."""
+    """Return the report on a paper, without figures."""
     evidence = Evidence(paper, runs)
     tables = [paper_table(table, evidence) for table in paper.tables.values()]
     claims = [(claim, judge_readings(claim, evidence)) for claim in paper.claims.values()]
@@ -209,7 +210,7 @@ def _write_parts(
     Args:
         content: The content of the page, without figures.
         compared: The comparison of the runs, or None.
-        folder: Directory of the report, with the files of an earlier one, which are replaced.
+        folder: Directory of the report. The files of an earlier report are replaced.
     """
     fresh = folder / ".fresh"
     content = _draw(content, fresh / "figures")
@@ -225,7 +226,7 @@ def _write_parts(
 
 
 def _draw(content: Content, folder: Path) -> Content:
-    """Draw the figures of a report into a directory, and return its content with them."""
+    """Draw the figures of a report into a directory, and return the content with the figures."""
     papers = []
     for report in content.papers:
         figures = paper_figures(Evidence(report.paper, report.runs), folder)
@@ -252,9 +253,9 @@ def _texts(content: Content, compared: ComparedRuns | None) -> dict[str, str]:
 
 
 def _earlier(summary: Path) -> tuple[str, ...]:
-    """Return the files that an earlier report has written, which this one replaces.
+    """Return the files that an earlier report wrote and that this one replaces.
 
-    There are none if its summary does not name them.
+    The result is empty if no readable summary lists them.
     """
     try:
         return SUMMARY.validate_json(summary.read_bytes()).files
@@ -273,10 +274,10 @@ def _text(
     """Return a report as text: its comparison, or its tables and the counts of each paper.
 
     Args:
-        content: Its content.
+        content: Content of the report.
         compared: The comparison of the runs, or None.
-        parts: Papers, and tables and figures as ``paper/table``, that the text is about; if there
-            are some, it has no other tables.
+        parts: Papers, tables and figures (as ``paper/table``) to include. If any are given, the
+            text has no other tables.
     """
     if compared is not None:
         return compared_text(compared) + "\n"
@@ -304,7 +305,7 @@ def _has_runs(block: RowGroup) -> bool:
 
 
 def _claims_on(report: PaperReport, parts: Sequence[str]) -> list[str]:
-    """Return the claims of a paper that are tested on some parts, with their verdicts."""
+    """Return the claims of a paper that are tested on the given parts, with their verdicts."""
     here = f"{report.paper.id}/"
     ids = [part.removeprefix(here) for part in parts if part.startswith(here)]
     texts = []
