@@ -192,7 +192,8 @@ def run_tables(
 def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
     """Return the runs of each table by name: the runs of a paper's experiment, or of one content.
 
-    A table is named after the experiment or data, further tables of the same after their content.
+    The first table of an experiment or data set is named after it, further ones after their
+    content.
     """
     by_content: dict[str, list[Run]] = {}
     for run in runs:
@@ -303,8 +304,8 @@ def _line_of_runs(
 def summary_tables(runs: Sequence[Run]) -> list[TableData]:
     """Return the tables of runs to print at the end of a sweep.
 
-    The executed rows of papers' setups come first, then other settings. Runs on a split of the data
-    other than that of the experiment have separate rows.
+    Executed rows of papers' setups come first, followed by other settings. Runs on a split other
+    than the experiment's get separate rows.
     """
     same_split = [run for run in runs if SPLIT not in run.meta["departures"]]
     printed = []

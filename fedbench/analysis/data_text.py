@@ -32,8 +32,8 @@ def data_facts(run: Run) -> Tree:
 def data_text(facts: Tree, experiment: str | None = None) -> str:
     """Return a title: the name of a paper's experiment, or a description of the data.
 
-    The name of any other experiment precedes the description, for example 'CIFAR-10, shards
-    (shards_per_client=2), 100 clients, participation 0.1'.
+    A description is, for example, 'CIFAR-10, shards (shards_per_client=2), 100 clients,
+    participation 0.1'. If the experiment belongs to no paper, its name precedes the description.
 
     Args:
         facts: Some of ``data_facts``; missing ones are not mentioned.

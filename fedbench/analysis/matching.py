@@ -91,7 +91,7 @@ class MatchedRuns:
 
     @property
     def diverged(self) -> set[Unit]:
-        """The units whose runs diverged."""
+        """The units whose runs diverged, that is, ended with numbers that are not finite."""
         return {unit for unit, outcome in self.others if outcome == "diverged"}
 
     @property
@@ -242,7 +242,7 @@ class Evidence:
     def find(self, row: Row) -> MatchedRuns:
         """Return the runs that match a row best.
 
-        Runs at the paper's setting take precedence over reduced runs.
+        Runs at the paper's setting take precedence, followed by the least reduced ones.
         """
         return self.choices(row)[0]
 

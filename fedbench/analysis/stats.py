@@ -1,6 +1,6 @@
 """Statistics of differences: intervals, sign-flip tests, Holm's adjustment, rank correlation.
 
-The functions take arrays of numbers and return numbers; they use neither runs nor files.
+The functions work on numbers alone and use neither runs nor files.
 """
 
 from collections.abc import (

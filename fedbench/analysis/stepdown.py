@@ -79,8 +79,8 @@ class _Flips:
 
         The rank of a single comparison is the number of assignments whose sum is at least as large.
         The rank of several parts is that of the most extreme part, times the number of parts if one
-        part is enough. If all parts must be shown, any single part may be the one that is not true,
-        and only this bound holds whichever part it is.
+        part is enough. If all parts must be shown, any part may be the only false one; this bound
+        holds whichever part it is.
         """
         ranks: np.ndarray
         if test.parts:

@@ -233,7 +233,7 @@ _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of final clients, not of 
 
 @dataclass(frozen=True)
 class Curves(Entry):
-    """A check that some runs of a figure have a better measure of their curves than others.
+    """A check that the curves of some runs of a figure have a better measure than others.
 
     Attributes:
         measure: Measures, each tested separately.
@@ -372,8 +372,8 @@ class Several(Entry):
     Attributes:
         checks: The checks.
         kind: ``all`` or ``some``.
-        label: Description of the joint comparison; if it is empty, for ``all`` only, the
-            comparisons of the checks are judged together.
+        label: Description of the joint comparison. For ``all``, it may be empty; the comparisons of
+            the checks are then judged together.
     """
 
     checks: tuple[AnyCheck, ...]

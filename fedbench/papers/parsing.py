@@ -27,7 +27,7 @@ Known = Mapping[str, Mapping[str, Any]]
 
 
 class Entry:
-    """Base class of the entries of a YAML file; an entry's only keys are the dataclass's fields."""
+    """Base class of YAML entries, whose only keys are the fields of the dataclass."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -79,7 +79,7 @@ def parse(
 
 
 def id_in(section: str) -> AfterValidator:
-    """Return a validator that requires the id of an entry in a section, once that has been read."""
+    """Return a validator that accepts only ids of a section, if the section has been read."""
 
     def checked(value: str, info: ValidationInfo) -> str:
         known: Known = info.context or {}

@@ -174,7 +174,7 @@ class Tuning(Entry):
     """Sentences on tuned hyperparameters; the rows use the values that the paper states.
 
     Attributes:
-        paper: Hyperparameters tuned according to the paper, and the methods.
+        paper: Hyperparameters that the paper says it tuned, and the methods.
         here: Hyperparameters tuned with fedbench because the paper states no value, or a statement
             that there are none.
     """
@@ -344,7 +344,7 @@ class Paper(Entry):
 
     @property
     def id(self) -> str:
-        """Short name of the paper, also of the folder with its experiments."""
+        """Short name of the paper, also used for the folder with its experiments."""
         return self.paper.id
 
     @property

@@ -206,9 +206,9 @@ def too_few(
 
 
 def _over_blocks(compared: ComparedRuns) -> list[Table]:
-    """Return the table of counts over settings.
+    """Return the tables over settings: counts and, for three or more methods, average ranks.
 
-    If there are three or more methods, add a table of average ranks (Demšar, JMLR 2006).
+    Average ranks follow Demšar (JMLR 2006).
     """
     over = compared.over_blocks
     if over is None:

@@ -90,7 +90,7 @@ def anchor(*words: str) -> str:
 
 def href(path: str) -> str:
     """Return a path as an href that can only point to a file relative to the page."""
-    safe = quote(path, safe="/%=,+@()~!;$*&'")  # escapes schemes, fragments and backslashes only
+    safe = quote(path, safe="/%=,+@()~!;$*&'")  # escapes :, # and backslash, but not quotes
     return f"./{safe}" if safe.startswith("//") else safe
 
 

@@ -96,7 +96,7 @@ def _draw_curve(
     series: Series,
     number: int,
 ) -> None:
-    """Draw the mean of the series with a given number, and a band if there are several seeds."""
+    """Draw the mean of a panel's n-th series, and a band if there are several seeds."""
     y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
     chosen = np.linspace(0, len(y) - 1, min(len(y), _POINTS))
     y = y.iloc[chosen.round().astype(int)]

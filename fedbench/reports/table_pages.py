@@ -39,7 +39,7 @@ _LEGEND = (
 
 
 def main_columns(table: TableData) -> list[int]:
-    """Return the indices of the paper's columns, or of all columns if the table has no paper's."""
+    """Return the indices of the paper's columns, or of all columns if the paper prints none."""
     printed = [i for i, column in enumerate(table.columns) if column.printed]
     return printed or list(range(len(table.columns)))
 
@@ -50,10 +50,10 @@ def is_reduced(line: Line) -> bool:
 
 
 def best_names(means: Mapping[K, float], metric: MetricInfo) -> set[K]:
-    """Return the keys whose means are printed alike to the best mean.
+    """Return the keys whose printed means equal the best one.
 
-    The set is empty if neither direction of the metric is better, and for spreads over clients,
-    because these are low if accuracies are low.
+    The set is empty if neither direction of the metric is better. It is also empty for spreads over
+    clients, because these are low wherever accuracies are low.
     """
     if metric.direction is None or metric.spread or not means:
         return set()

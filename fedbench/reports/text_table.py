@@ -136,7 +136,7 @@ def markdown_rows(table: Table) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    """Return the text of a cell, with characters escaped that begin a cell, code or a formula.
+    """Return the text of a cell, escaping characters that would begin a cell, code or a formula.
 
     An asterisk marks the best number.
     """
@@ -145,7 +145,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return text as one line of Markdown without anything that could be parsed as HTML."""
+    """Return text as one line of Markdown that contains no HTML."""
     return _TAG.sub("&lt;", _ENTITY.sub("&amp;", one_line(text)))
 
 
@@ -211,5 +211,5 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """Return a value, with an apostrophe before text that spreadsheets parse as formula (OWASP)."""
+    """Return a value, with an apostrophe before text that spreadsheets read as formula (OWASP)."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

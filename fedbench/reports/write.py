@@ -49,8 +49,8 @@ def write_report(
     Files that only an earlier report contained are removed.
 
     Args:
-        folder: Directory of runs, or a report published with its bundle. To the runs of a
-            directory, those of published reports on the same papers are added
+        folder: Directory of runs, or a report published with its bundle. The runs of a directory
+            are complemented by those of published reports on the same papers
             (``fedbench.runs.results``).
         into: Directory of a report to publish. Such a report has no links to its runs, can be
             moved, and contains a bundle with the parts of the runs that it needs
@@ -116,7 +116,7 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def name_left_out(damaged: Sequence[str]) -> None:
-    """Print the runs that are left out to standard error, with the reasons."""
+    """Print to standard error the runs that are left out, with the reasons."""
     for message in damaged:
         print(f"fedbench: left out: {message}", file=sys.stderr)
 

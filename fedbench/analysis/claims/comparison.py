@@ -188,8 +188,8 @@ def contest(
         sign: 1 if higher is better, -1 if lower is better.
         one: Runs of the first method.
         two: Runs of the second method.
-        margin: Margin of non-inferiority, in the unit of the numbers: the statement holds if the
-            first method is behind by less. 0 if it must be ahead.
+        margin: Non-inferiority margin in the unit of the numbers: the first method may be behind by
+            less than this. 0 if it must be ahead.
     """
     differences = scaled(
         leads(a, b, sign),

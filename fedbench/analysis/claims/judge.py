@@ -111,7 +111,7 @@ def differing(readings: Readings) -> list[Reading] | None:
 
 
 def _numbers(verdict: Verdict) -> list[object]:
-    """Return the numbers behind a verdict, by which readings are compared."""
+    """Return the numbers behind a verdict, for comparing readings."""
     numbers = attrgetter(
         "label",
         "mean",

@@ -72,7 +72,7 @@ def number_and_best_other(
     algo: str,
     metric: str,
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
-    """Return a method's number and the best number of all others by unit, and all rows' runs.
+    """Return a method's number and the best of all others by unit, and the runs of all rows.
 
     Only units that all rows have are used, because a missing number could be the best one.
     """

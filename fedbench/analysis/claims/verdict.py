@@ -1,4 +1,4 @@
-"""The verdict on comparisons that must all be shown: one procedure for all claims of all papers.
+"""Verdicts on comparisons that must all be shown: one procedure for all claims of all papers.
 
 A comparison is *shown* if its p-value is at most 5 %, *refuted* if the p-value of the opposite is,
 and *open* otherwise; both p-values are adjusted for the number of comparisons (``adjusted``). A
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Verdict:
-        """The verdict at the paper's settings, or the scaled-down check if there is no other."""
+        """The verdict at the paper's settings, or the scaled-down check if only that was run."""
         return self.scaled if self.scaled is not None and self.word == "not run" else self
 
     @property
