@@ -1,4 +1,4 @@
-"""Rules for combining scenarios with methods, by what the server's step sees of the clients."""
+"""Compatibility of scenarios with methods, given how the server step uses the uploads."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -7,27 +7,27 @@ from typing import Literal, TypeAlias
 from fedbench.core.algorithm import Stage, by_weight
 from fedbench.core.errors import RequestError
 
-# what a scenario asks of a method
+# demands of a scenario on a method
 Demand: TypeAlias = Literal[
     "away",  # clients may be missing
-    "chosen",  # they are missing by more than an even coin
+    "chosen",  # clients are missing for other reasons than independent coins at one known rate
     "partial",  # clients may take fewer steps
-    "weights",  # the weights may have another sum than 1
-    "message",  # uploads of attackers may be anything
-    "rule",  # a rule takes the place of the mean
-    "uniform",  # the weights do not depend on the clients
+    "weights",  # the weights may not sum to 1
+    "message",  # attackers may upload arbitrary values
+    "rule",  # a rule replaces the mean
+    "uniform",  # the weights must not depend on the clients
     "norm_clip",  # vectors are clipped
-    "privacy",  # one clipped vector per client enters, through a mean
+    "privacy",  # the server uses one clipped vector per client, through a mean
     "up",  # uploads are compressed
     "down",  # the broadcast is compressed
-    "unsent",  # a part of an upload may never be sent
+    "unsent",  # part of an upload may never be sent
 ]
 
 
 class Reason(Enum):
-    """Reasons why a scenario does not go with a method.
+    """Reason why a scenario cannot be combined with a method.
 
-    docs/scenarios.md numbers them in this order.
+    docs/scenarios.md numbers the reasons in this order.
     """
 
     NUMBERS = (
@@ -58,9 +58,9 @@ class Reason(Enum):
     COIN = "sampling depends on more than a coin of known rate"
 
 
-# what a kind of method refuses
+# demands that each kind of method refuses
 _REFUSED: dict[str, dict[Demand, Reason]] = {
-    "mean": {},  # one vector per client enters, through its mean alone
+    "mean": {},  # the server uses one vector per client, only through the mean
     "numbers": {"privacy": Reason.NUMBERS},
     "weights": {"rule": Reason.OWN_WEIGHTS, "privacy": Reason.NUMBERS},
     "every": {"rule": Reason.EVERY_UPLOAD, "privacy": Reason.NUMBERS},
@@ -95,8 +95,8 @@ def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
 
     Args:
         stage: The stage.
-        own: Whether the method is the user's own, of whose step nothing is assumed that it neither
-            shows nor declares.
+        own: Whether the method is the user's own. For such a method, only properties that it shows
+            or declares are assumed.
     """
     algo = stage.algorithm
     refused: dict[Demand, Reason] = {}
@@ -120,7 +120,7 @@ def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
 
 
 def _kind_of_step(stage: Stage, own: bool) -> str:
-    """Return what the server's step shows of its use of the uploads."""
+    """Return the kind of a method, inferred from how its server step averages the uploads."""
     algo = stage.algorithm
     weightings = list(algo.averaging.weights.values())
     if weightings == [by_weight]:
@@ -143,11 +143,11 @@ def refuse(
     Args:
         name: Name of the method.
         stage: One of its stages.
-        needs: Demands of the scenarios, with the keys that make them.
+        needs: Demands of the scenarios, each with the configuration key that causes it.
         own: Whether the method is the user's own.
 
     Raises:
-        RequestError: If there is one.
+        RequestError: If there is such a scenario.
     """
     refused = refusals(stage, own)
     for demand, key in needs.items():

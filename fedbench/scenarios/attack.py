@@ -1,4 +1,4 @@
-"""Attacks: clients with false labels, messages or losses, and what a run reports of them."""
+"""Attacks: clients with false labels, messages or losses, and the metrics reported about them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,32 +44,34 @@ from fedbench.simulation.scenario import (
     RoundPlan,
 )
 
-_MAJORITY = 3.0  # ζ of ALIE in a round in which the attackers need no supporters
+_MAJORITY = 3.0  # ζ of ALIE if the attackers need no supporters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(Layer, Attackers):
-    """Attackers, the same clients in all rounds, with changed labels, replaced messages, or both.
+    """Attackers, fixed for the run, with changed labels, replaced messages, or both.
 
     Attributes:
         population: All clients.
-        clients: Attackers among the clients with training examples, drawn once: a fraction in [0,
-            0.5), rounded down, or a number of clients.
-        ids: The attackers, instead of drawing them.
-        data: Labels of their training examples: y -> K-1-y ("flip"; Fang et al., USENIX Security
-            2020), the next class ("next"), ``source`` -> ``target`` ("pair"), or drawn ("random").
-        message: What replaces each of their vectors. "sign_flip": -scale times it; "gaussian":
-            noise of scale times its length; "alie": μ - ζ s (Baruch et al., NeurIPS 2019); "ipm":
-            -scale · μ (Xie et al., UAI 2020); "scale": scale times it (Bagdasaryan et al., AISTATS
-            2020, Eq. 3). μ and s are the mean and the standard deviation of the honest vectors.
-        scale: Factor; "auto" is 1, of "ipm" 0.5, of "scale" 1 over the attackers' weight in the
-            round.
+        clients: Number of attackers, or their fraction in [0, 0.5) of the clients with training
+            examples, rounded down. The attackers are drawn once.
+        ids: Ids of the attackers. If None, the attackers are drawn.
+        data: Change of the labels of the attackers' training examples: y -> K-1-y ("flip"; Fang et
+            al., USENIX Security 2020), the next class ("next"), ``source`` -> ``target`` ("pair"),
+            or a random class ("random").
+        message: Replacement for each vector v of an attacker. "sign_flip": -scale · v; "gaussian":
+            noise of length scale · ‖v‖; "alie": μ - ζ s (Baruch et al., NeurIPS 2019); "ipm":
+            -scale · μ (Xie et al., UAI 2020); "scale": scale · v (Bagdasaryan et al., AISTATS 2020,
+            Eq. 3). μ and s are the mean and the standard deviation of the honest vectors.
+        scale: Factor; "auto" is 0.5 for "ipm", 1 divided by the attackers' weight in the round for
+            "scale", and 1 otherwise.
         add: Whether the noise of "gaussian" is added to the attacker's own vector.
-        zeta: ζ; "auto" is the largest value at which enough honest clients are further away from μ.
-        source: Class that "pair" changes; with ``target``, ``attack_success`` is measured, whatever
-            ``data`` is.
-        target: Class that it is changed into.
-        loss_scale: Factor of every loss that an attacker reports.
+        zeta: ζ of "alie"; "auto" is the largest value at which enough honest vectors are further
+            from μ than the attackers' vectors.
+        source: Class whose labels "pair" changes. If ``source`` and ``target`` are set,
+            ``attack_success`` is measured for every value of ``data``.
+        target: Class that replaces ``source``.
+        loss_scale: Factor on every loss that an attacker reports.
 
     Raises:
         RequestError: If a value is out of range.
@@ -105,7 +107,7 @@ class Attack(Layer, Attackers):
 
     @cached_property
     def who(self) -> np.ndarray:
-        """The attackers, ascending."""
+        """Ids of the attackers, ascending."""
         able = self.population.able
         if self.ids is None:
             count = self.clients
@@ -125,7 +127,7 @@ class Attack(Layer, Attackers):
 
     @property
     def needs(self) -> dict[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         return {} if self.message == "none" else {"message": f"attack.message={self.message}"}
 
     @property
@@ -134,12 +136,12 @@ class Attack(Layer, Attackers):
         return {"attackers": self.who.tolist()}
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """Return the data set with the attackers' training labels.
+        """Return the data set with changed training labels of the attackers.
 
-        Test and validation examples stay as they are.
+        Test and validation examples stay unchanged.
 
         Raises:
-            RequestError: If the labels cannot be changed so.
+            RequestError: If the labels of this data set cannot be changed.
         """
         if self.data == "none" or not len(self.who):
             return data
@@ -175,11 +177,12 @@ class Attack(Layer, Attackers):
     ) -> dict[str, float]:
         """Return the mean accuracy of the attackers, and the success of a targeted attack.
 
-        The success is how often models of honest clients take ``source`` for ``target``.
+        The success is the fraction of test examples of class ``source`` that the models of honest
+        clients classify as ``target``.
         """
         if not len(self.who):
             return {}
-        # plans of a few clients, which nothing else asks for
+        # a separate object: its plans of a few clients are not needed elsewhere
         own = Measurements(measurements.task, measurements.engine)
         data = replace(data, validation=None)
 
@@ -217,7 +220,7 @@ class Attack(Layer, Attackers):
         algo: Algorithm,
         plan: RoundPlan,
     ) -> Algorithm:
-        """Return the method whose attackers send other vectors."""
+        """Return the method with the attackers' vectors replaced."""
         if not len(self.who):
             share = f"attack.clients={self.clients} of {len(self.population.able)} clients"
             remark = f"{share} are no attackers"
@@ -255,16 +258,16 @@ class Attack(Layer, Attackers):
 
         Args:
             rows: The vectors of the cohort [C, P].
-            attackers: Their positions [a].
-            cohort: The cohort.
-            place: Place of the vector's name among all of the method.
-            plan: The round.
+            attackers: Positions of the attackers in the cohort [a].
+            cohort: Facts of the cohort.
+            place: Position of the vector's name among all vector names of the method.
+            plan: Plan of the round.
         """
         own = rows[attackers]
         scale: float | Tensor
         if self.scale != "auto":
             scale = self.scale
-        elif self.message == "scale":  # they replace the mean
+        elif self.message == "scale":  # the attackers replace the mean
             scale = 1 / cohort.p[attackers].double().sum()
         else:
             scale = 0.5 if self.message == "ipm" else 1.0
@@ -301,14 +304,14 @@ class Attack(Layer, Attackers):
         return vector.to(rows.dtype).expand_as(own)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the number of its attackers and the losses that they report.
+        """Return the round plan with the number of attackers and the losses that they report.
 
-        Where all vectors are held, the effect of the attackers is measured.
+        If the server holds all vectors, the effect of the attackers is measured.
         """
         attacks = np.isin(plan.ids, self.who)
         algo = plan.algorithm
         notes = {"attackers": float(attacks.sum())}
-        if not len(plan.ids):  # the last ones would stay
+        if not len(plan.ids):  # otherwise the values of an earlier round would stay
             columns = ("deviation", "chosen_attackers")
             notes |= {k: np.nan for k in columns if OWN + k in plan.server}
         if algo.deliver is not None:
@@ -326,7 +329,7 @@ class Attack(Layer, Attackers):
         ids: np.ndarray,
         probe: State,
     ) -> State:
-        """Return measurements at clients ``ids``, the attackers' losses times ``loss_scale``."""
+        """Return measurements at clients, with the attackers' losses scaled by ``loss_scale``."""
         attacks = np.isin(ids, self.who)
         scale = np.where(attacks, self.loss_scale, 1.0)
         reported = dict(probe)
@@ -338,10 +341,10 @@ class Attack(Layer, Attackers):
 
 
 def supported(n: int, m: int) -> float:
-    """Return ζ of ALIE for n clients of whom m attack (Baruch et al., NeurIPS 2019, Alg. 3).
+    """Return ζ of ALIE for n clients, m of them attackers (Baruch et al., NeurIPS 2019, Alg. 3).
 
-    The attackers need s = ⌊n/2 + 1⌋ - m honest supporters: ζ = Φ⁻¹((n - m - s) / (n - m)), 0 if
-    that share is <= 0.
+    The attackers need s = ⌊n/2 + 1⌋ - m honest supporters: ζ = Φ⁻¹((n - m - s) / (n - m)), or 0 if
+    that share is not positive.
     """
     supporters = n // 2 + 1 - m
     if supporters <= 0:
@@ -351,10 +354,11 @@ def supported(n: int, m: int) -> float:
 
 
 def _observed(averaging: Averaging, attacks: np.ndarray) -> Update:
-    """Return a rule with the same sums, and the effect of the attackers on them.
+    """Return a rule that forms the same sums and measures the effect of the attackers on them.
 
-    That is the distance ‖sum - μ‖/‖μ‖ from the mean μ of the honest clients, of several vectors the
-    largest, and the share of attackers among the clients that a rule chose.
+    The effect is the distance ‖sum - μ‖/‖μ‖ from the mean μ of the honest clients (the largest
+    distance, if there are several vectors), and the share of attackers among the clients that a
+    rule chose.
     """
 
     def observed(

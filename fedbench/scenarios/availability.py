@@ -1,4 +1,4 @@
-"""Availability: which clients can be reached, whose results are lost, and who is too slow."""
+"""Availability: unreachable clients, lost results and slow clients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,27 +38,27 @@ from fedbench.scenarios.population import (
 from fedbench.simulation.scenario import OWN, REPORTS, RoundPlan
 
 Weights: TypeAlias = Literal["renormalise", "zero", "inverse"]
-# which clients do not finish in time [S], the steps that all of them make until then [S], and
-# columns of the record
+# mask of late clients [S], steps of every client until the deadline [S], columns of the record
 Late: TypeAlias = tuple[np.ndarray, np.ndarray, dict[str, float]]
 
-# entry of the server's state: rounds in which no result has arrived
+# entry of the server's state: number of rounds without results
 EMPTY_ROUNDS = f"{OWN}empty_rounds"
 
 
 @dataclass(frozen=True)
 class Availability(Layer):
-    """Who takes part in a round and whose results arrive; by default every client that is sampled.
+    """Availability of clients and their results; by default, every sampled client reports.
 
     Attributes:
         lost: Probability that a result is lost.
-        weights: Weights of the results that arrive: their p_k sum to 1 ("renormalise"), those of
-            lost results count as no change ("zero"), or they are divided by the probability of
-            their arrival ("inverse").
-        chances: The probabilities π_k of being reached after some rounds [N]; None is 1 for all.
-        late: The slow ones of the sampled clients, from (round, ids [S], planned steps [S]); None
-            is none.
-        partial: Whether late clients send what they have instead of nothing.
+        weights: Weights of the results that arrive. "renormalise": their p_k sum to 1; "zero": lost
+            results count as no change; "inverse": like "zero", but divided by the probability of
+            arrival.
+        chances: Function from the number of rounds done to the probabilities π_k that clients can
+            be reached [N]. If None, all probabilities are 1.
+        late: Function from (round, ids [S], planned steps [S]) of the sampled clients to a tuple
+            ``Late``. If None, no client is late.
+        partial: Whether late clients send partial results instead of nothing.
     """
 
     lost: float = 0.0
@@ -69,7 +69,7 @@ class Availability(Layer):
 
     @property
     def needs(self) -> dict[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         needs: dict[Demand, str] = {}
         drops_late = self.late is not None and not self.partial
         if self.chances is not None or drops_late:
@@ -88,7 +88,7 @@ class Availability(Layer):
         round: int,
         able: np.ndarray,
     ) -> np.ndarray:
-        """Return numbers of training examples [N] with 0 for clients that cannot be reached."""
+        """Return the numbers of training examples [N], with 0 for unreachable clients."""
         if self.chances is None:
             return able
         base = key(seed, Purpose.REACHED, round)
@@ -96,7 +96,7 @@ class Availability(Layer):
         return able * (drawn < self.chances(round))
 
     def arrivals(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round without the clients whose results do not arrive."""
+        """Return the round plan without the clients whose results do not arrive."""
         base = key(plan.seed, Purpose.LOST, plan.round)
         arrived = uniform(fold_in(base, plan.ids)) >= self.lost
         steps = plan.tau
@@ -120,7 +120,7 @@ class Availability(Layer):
         algo: Algorithm,
         plan: RoundPlan,
     ) -> Algorithm:
-        """Return the method whose server counts results, and weighs those that arrive."""
+        """Return the method with a server that counts results and weights those that arrive."""
 
         def server_init(w: torch.Tensor, num_clients: int) -> State:
             zeros = w.new_zeros(num_clients, dtype=torch.int64)
@@ -146,7 +146,7 @@ class Availability(Layer):
         return replace(counting, update=replace(update, weights=weights))
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the counts of clients and results."""
+        """Return the round plan with the counts of clients and results."""
         reports = plan.server[REPORTS]
         arrivals = np.bincount(plan.ids, minlength=len(plan.able))
         counts = {
@@ -170,12 +170,12 @@ def bernoulli(
     p: HalfOpenUnit = 0.1,
     weights: Weights = "renormalise",
 ) -> Availability:
-    """Return the availability of results that are lost independently, with probability p.
+    """Return availability with results that are lost independently with probability p.
 
     Args:
-        p: Probability, in [0, 1).
-        weights: ``renormalise``, ``zero`` or ``inverse`` (Horvitz and Thompson: unbiased for the
-            sampled cohort).
+        p: Probability that a result is lost, in [0, 1).
+        weights: Weights of the results that arrive: ``renormalise``, ``zero`` or ``inverse``
+            (Horvitz and Thompson: unbiased for the sampled cohort).
     """
     return Availability(p, weights)
 
@@ -193,28 +193,28 @@ def clients(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Return the availability of clients with a probability of being reached.
+    """Return availability with a probability of being reached for each client.
 
-    It is the same in all rounds.
+    The probabilities are the same in all rounds.
 
     Args:
-        by: ``beta``: drawn from Beta(a, b); ``size``: grows with n_k^power; ``labels``: by the
-            client's labels, classes being available to different degrees (form of FedAU, Wang and
-            Ji, ICLR 2024).
-        a: First parameter of the distribution.
-        b: Second parameter.
-        power: Exponent of the size; above 0 large clients are reached more often.
-        concentration: Of the Dirichlet distribution from which the degrees of the classes are
-            drawn.
-        mean: Mean probability over the clients, for size and labels.
-        floor: Lowest probability, in [0, 1]; None is 0 for beta and 0.02 otherwise.
-        p: Probability that a result is lost on top of it.
-        weights: ``renormalise`` or ``zero``, of the results that arrive.
+        by: Origin of the probabilities. ``beta``: drawn from Beta(a, b); ``size``: growing with
+            n_k^power; ``labels``: derived from the client's labels, where classes are available to
+            different degrees (form of FedAU, Wang and Ji, ICLR 2024).
+        a: First parameter of the Beta distribution.
+        b: Second parameter of the Beta distribution.
+        power: Exponent of the size; if positive, large clients are reached more often.
+        concentration: Concentration of the Dirichlet distribution from which the degrees of the
+            classes are drawn.
+        mean: Mean probability over the clients, for ``size`` and ``labels``.
+        floor: Lowest probability, in [0, 1]. If None, 0 for ``beta`` and 0.02 otherwise.
+        p: Probability that the result of a reached client is lost.
+        weights: Weights of the results that arrive: ``renormalise`` or ``zero``.
         population: All clients.
     """
     able, n, seed = population.able, population.n, population.seed
     if by == "beta":
-        from scipy.special import betaincinv  # late: it takes a while
+        from scipy.special import betaincinv  # imported here because it takes a while
 
         quantiles = uniform(traits(seed, np.arange(len(n)), 0))
         chances = np.clip(betaincinv(a, b, quantiles), floor or 0, 1)
@@ -242,10 +242,15 @@ def _scaled(
     mean: float,
     floor: float,
 ) -> np.ndarray:
-    """Return clip(c · s, floor, 1) with the c whose mean is ``mean``, from the logarithms of s.
+    """Return clip(c · s, floor, 1), with c chosen so that the mean is ``mean``.
+
+    Args:
+        log_s: Logarithms of s.
+        mean: Mean of the result.
+        floor: Lowest value of the result.
 
     Raises:
-        RequestError: If there is none, since ``mean`` is below ``floor`` or too many s are 0.
+        RequestError: If no such c exists, because ``mean`` is below ``floor`` or too many s are 0.
     """
 
     def scaled(log_c: float) -> np.ndarray:
@@ -259,7 +264,7 @@ def _scaled(
     known = log_s[np.isfinite(log_s)]
     if not len(known):
         return np.full(len(log_s), mean)
-    # no value is above the mean; all that can be are 1
+    # at ``low`` no value exceeds the mean; at ``high`` all s except 0 give 1
     low = np.log(mean) - known.max()
     high = -known.min()
     most = scaled(high).mean()
@@ -290,19 +295,20 @@ def cyclic(
 ) -> Availability:
     """Return availability that changes over the rounds.
 
-    Groups are reached in turn (Cho et al., ICML 2023), or there is day and night.
+    Groups of clients are reached in turn (Cho et al., ICML 2023), or availability follows day and
+    night.
 
     Args:
-        pattern: ``groups`` or ``sine``.
-        groups: Number of groups, of which one is reached at a time.
-        block: Rounds until the next group's turn.
-        assign: How clients are cut into groups: in random order, by id, or by their most frequent
+        pattern: Pattern over the rounds: ``groups`` or ``sine``.
+        groups: Number of groups; one group is reached at a time.
+        block: Number of consecutive rounds of a group's turn.
+        assign: Order in which clients are divided into groups: random, by id, or by most frequent
             label.
-        mean: Highest probability of being reached over a period of the sine.
+        mean: Highest probability of being reached within a period of the sine.
         amplitude: Depth of the sine, in [0, 0.5].
-        period: Rounds of a period, above 0.
-        spread: Share of the period over which the clients' nights are spread, in [0, 1]; 0 is one
-            night for all.
+        period: Number of rounds in a period, above 0.
+        spread: Share of the period over which the clients' nights are spread, in [0, 1]; at 0, all
+            clients have the same night.
         population: All clients.
     """
     able, seed = population.able, population.seed
@@ -345,19 +351,20 @@ def stragglers(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Return the availability of slow clients, which are left out or send what they have.
+    """Return availability with slow clients, which are left out or send partial results.
 
     Args:
-        kind: ``speed``: clients have log-normal speeds, and a round has a deadline; ``share``: a
-            share of the sampled clients does fewer epochs (Li et al., FedProx, MLSys 2020, Sec.
-            5.2).
-        sigma: Deviation of the logarithm of a client's speed.
-        jitter: Deviation of that of a round, on top of it.
-        deadline: Time of a round over the mean number of planned steps, where a step takes 1 at
-            speed 1.
+        kind: Model of slow clients. ``speed``: clients have log-normal speeds, and a round has a
+            deadline; ``share``: a share of the sampled clients does fewer epochs (Li et al.,
+            FedProx, MLSys 2020, Sec. 5.2).
+        sigma: Standard deviation of the logarithm of a client's speed.
+        jitter: Standard deviation of the term that each round adds to this logarithm.
+        deadline: Duration of a round divided by the mean number of planned steps; at speed 1, a
+            step takes time 1.
         share: Share of late clients, in [0, 1].
-        late: ``drop``: late clients are left out; ``partial``: they send what they have.
-        weights: ``renormalise`` or ``zero``, of the clients that are not left out.
+        late: Treatment of late clients. ``drop``: they are left out; ``partial``: they send partial
+            results.
+        weights: Weights of the clients that are not left out: ``renormalise`` or ``zero``.
         population: All clients.
     """
     seed, work = population.seed, population.work
@@ -401,5 +408,5 @@ def stragglers(
 
 
 def _normal(h: np.ndarray) -> np.ndarray:
-    """Return numbers from the standard normal distribution from 63-bit hashes."""
+    """Return standard normal numbers computed from 63-bit hashes."""
     return normal(torch.from_numpy(h)).numpy()

@@ -1,7 +1,7 @@
-"""Compression: clients and server send vectors in fewer bytes, and the other side decodes them.
+"""Compression of vectors: clients and server send fewer bytes, and the receiver decodes them.
 
-Messages are simulated by what is decoded from them; their sizes are those of packed values, indices
-and levels.
+Only the decoded vectors are simulated; message sizes are those of packed values, indices and
+levels.
 """
 
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ from fedbench.scenarios.vectors import vectors
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BIASED = ("top_k", "sign", "power")
-# of a client's upload [C, 1], and in the server's state their mean
+# relative error of each upload [C, 1]; in the server's state, the mean error
 _ERROR = f"{OWN}compression_error"
-# messages since each client's last broadcast [N] float64, on the host; inf: it has had none
+# messages since the last one that each client received [N] float64, on the host; inf: none
 _MISSED = f"{OWN}missed"
-# with a vector's name: what feedback and ``power`` keep of it
+# prefixes of a vector's name: states kept by feedback and by ``power``
 _HELD, _FACTORS = f"{OWN}held.", f"{OWN}factors."
 
 
@@ -46,23 +46,28 @@ class Codec:
     """A compressor of vectors [P].
 
     Attributes:
-        kind: ``top_k``: the largest values; ``random_k``: random ones, both Stich et al. (NeurIPS
-            2018); ``qsgd``: random rounding to few levels (Alistarh et al., NeurIPS 2017, Sec.
-            3.1); ``sign``: signs and one scale (Karimireddy et al., ICML 2019, Alg. 1); ``power``:
-            matrices of low rank, PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1); ``none``.
-        feedback: What becomes of what an upload has lost. ``ef``: it is added to the client's next
-            one (Seide et al., Interspeech 2014); ``ef21``: clients send how far their vector is
-            from the sum of what they have sent, which the server takes for it (Richtárik et al.,
-            NeurIPS 2021, Alg. 2); ``none``; ``auto``: ``ef`` for ``top_k``, ``sign`` and ``power``,
-            which are biased. The broadcast has ``none``: it has a reference instead.
+        kind: Compression method. ``top_k``: the largest values; ``random_k``: random values (both
+            Stich et al., NeurIPS 2018); ``qsgd``: random rounding to few levels (Alistarh et al.,
+            NeurIPS 2017, Sec. 3.1); ``sign``: signs and one scale (Karimireddy et al., ICML 2019,
+            Alg. 1); ``power``: low-rank matrices, PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1);
+            ``none``: no compression.
+        feedback: Treatment of the compression error of an upload. ``ef``: the error is added to the
+            client's next upload (Seide et al., Interspeech 2014); ``ef21``: clients send the
+            difference between their vector and the sum of their earlier messages, and the server
+            uses the updated sum as the vector (Richtárik et al., NeurIPS 2021, Alg. 2); ``none``:
+            the error is discarded; ``auto``: ``ef`` for the biased kinds ``top_k``, ``sign`` and
+            ``power``, otherwise ``none``. The broadcast uses ``none``, because it has a reference
+            instead.
         ratio: Share of the values that ``top_k`` and ``random_k`` send, in (0, 1].
-        levels: Levels s of ``qsgd``, without 0 and the sign.
-        bucket: Values with a norm of their own, of ``qsgd``; None is the whole vector.
+        levels: Number of levels s of ``qsgd``, not counting 0 and the sign.
+        bucket: Number of values of ``qsgd`` that share a norm. If None, the whole vector shares
+            one.
         norm: Norm of a bucket, ``l2`` or ``max``.
-        per: Whether ``sign`` has a scale for the whole ``vector`` or for every ``tensor``.
+        per: Whether ``sign`` uses one scale for the whole ``vector`` or one for every ``tensor``.
         rank: Rank of ``power``.
-        warm: Whether ``power`` starts from the last factor that was sent, or from a random one.
-        side: Whether it is for messages ``up`` to the server or ``down`` to the clients.
+        warm: Whether ``power`` starts from the last factor that was sent rather than from a random
+            one.
+        side: Direction of the messages: ``up`` to the server or ``down`` to the clients.
         population: All clients.
     """
 
@@ -88,9 +93,10 @@ class Codec:
 
     @property
     def memory(self) -> str:
-        """The state of a vector.
+        """Kind of state kept for a vector.
 
-        "none", what was lost ("ef"), or all that has arrived ("ef21", a reference).
+        "none", "ef" (the accumulated compression error) or "ef21" (the sum of everything received,
+        as a reference).
         """
         if self.side == "down":
             return "ef21"
@@ -100,7 +106,7 @@ class Codec:
 
     @cached_property
     def matrices(self) -> list[tuple[int, int, int]]:
-        """Rows, columns and rank of each tensor; rank 0 where it is sent as it is."""
+        """Rows, columns and rank of each tensor; rank 0 if it is sent uncompressed."""
         matrices = []
         for shape in self.population.shapes:
             n = prod(shape[:1])
@@ -112,7 +118,7 @@ class Codec:
         return matrices
 
     def fresh(self, known: State) -> State:
-        """Return the first state of vectors, of which the receiver knows ``known``."""
+        """Return the initial state of vectors whose values ``known`` the receiver already has."""
         state: State = {}
         factors = sum(m * r for _, m, r in self.matrices)
         for name, v in known.items():
@@ -131,7 +137,7 @@ class Codec:
 
         Args:
             count: Number of values.
-            b: Bytes of a value.
+            b: Number of bytes per value.
         """
         values, bits = self.entries(count), 0  # both sides know the hashes of random_k
         match self.kind:
@@ -148,12 +154,12 @@ class Codec:
         return b * values + ceil(bits / 8)
 
     def entries(self, count: int) -> int:
-        """Return the number of ``count`` values that ``top_k`` and ``random_k`` send."""
+        """Return how many of ``count`` values ``top_k`` and ``random_k`` send."""
         # 1e-9: 0.07 * 100 is a little more than 7 in floating point
         return max(1, ceil(self.ratio * count - 1e-9))
 
     def _scales(self, count: int) -> list[int]:
-        """Return the numbers of values that share a scale of ``sign``."""
+        """Return the sizes of the groups of values that share a scale of ``sign``."""
         if self.per == "vector":
             return [count]
         return [n * m for n, m, _ in self.matrices]
@@ -169,14 +175,14 @@ class Codec:
 
         Args:
             sent: The vectors of some senders [c, P], by name.
-            kept: Their states [c, ...].
-            draw: The key of the draws.
-            at: Further coordinates of the draws [c, 1], before that of the name and of a value in
-                its vector.
+            kept: States of these vectors [c, ...].
+            draw: Key of the random draws.
+            at: Further coordinates of the draws [c, 1]; those of the vector's name and of a value
+                in the vector follow.
 
         Returns:
-            The vectors at the receiver; their new states; and the part of a vector that its message
-            loses, the mean over the vectors [c] float64.
+            The vectors at the receiver; their new states; and the share of a vector's length lost
+            by compression, averaged over the vectors [c] float64.
         """
         received, states, errors = {}, {}, []
         for place, (name, x) in enumerate(sent.items()):
@@ -209,12 +215,12 @@ class Codec:
 
         Args:
             x: The vectors.
-            draw: The key of the draws.
-            at: Further coordinates of the draws [c, 1], before that of a value in its vector.
-            factors: The factors before; zeros at first, None if they are not kept.
+            draw: Key of the random draws.
+            at: Further coordinates of the draws [c, 1]; that of a value in its vector follows.
+            factors: Previous factors; zeros initially, None if factors are not kept.
         """
         count = x.shape[1]
-        # a memory needs a message that is nearer to x than 0 is, which an unbiased one need not be
+        # a kept state needs messages closer to x than 0 is; unbiased messages may not be
         unbiased = self.memory == "none"
         match self.kind:
             case "top_k":
@@ -233,14 +239,14 @@ class Codec:
 
 @dataclass(frozen=True)
 class Compression(Layer):
-    """The compressors of uploads and of the broadcast; None sends vectors as they are."""
+    """Compressors of the uploads and of the broadcast; None if vectors are sent uncompressed."""
 
     up: Codec | None
     down: Codec | None
 
     @property
     def needs(self) -> dict[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         codecs = [codec for codec in (self.up, self.down) if codec is not None]
         needs: dict[Demand, str] = {
             codec.side: f"compression.{codec.side}.kind={codec.kind}" for codec in codecs
@@ -254,7 +260,7 @@ class Compression(Layer):
         algo: Algorithm,
         plan: RoundPlan,
     ) -> Algorithm:
-        """Return the method with decoded uploads, and with the states of clients and server."""
+        """Return the method with decoded uploads and with the compressors' states."""
         init, down = algo.server_init, self.down
         if self.up is not None:
             algo = _compressed(algo, self.up, plan)
@@ -271,7 +277,7 @@ class Compression(Layer):
         return replace(algo, server_init=server_init)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the sizes of its messages and the broadcast as decoded."""
+        """Return the round plan with compressed message sizes and the decoded broadcast."""
         if (up := self.up) is not None:
             names = _sent(plan.algorithm)
             dense = plan.bytes_up
@@ -299,7 +305,7 @@ def _compressed(
     codec: Codec,
     plan: RoundPlan,
 ) -> Algorithm:
-    """Return the method whose uploads are decoded from compressed ones."""
+    """Return the method with uploads that are decoded from compressed messages."""
     averaging, names = algo.averaging, _sent(algo)
     draw = key(plan.seed, Purpose.UPLINK, plan.round)
 
@@ -323,7 +329,7 @@ def _compressed(
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        if _ERROR in uploads:  # without results, the noise of ``privacy`` is the only step
+        if _ERROR in uploads:  # without results, the step consists of the noise of ``privacy``
             uploads = uploads | {_ERROR: uploads[_ERROR].mean()}
         return averaging.step(server, uploads, cohort)
 
@@ -337,11 +343,11 @@ def _compressed(
 
 
 def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
-    """Return the round with a compressed broadcast.
+    """Return the round plan with a compressed broadcast.
 
-    Server and clients have a reference, which every message moves towards the model; clients train
-    from it. A round without results sends no new message. A client that has missed messages
-    receives them all, or the whole vector if that is smaller.
+    Server and clients share a reference. Every message moves it towards the model, and clients
+    train from it. A round without results sends no new message. A client that has missed messages
+    receives all of them, or the whole vector if that is smaller.
     """
     message = plan.algorithm.broadcast(plan.server)
     kept = dict(plan.kept)
@@ -358,7 +364,7 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
     behind = missed[plan.receivers]
     dense = {k: v for k, v in message.items() if k not in sent}
     size = nbytes(dense) * len(behind)
-    for v in sent.values():  # clients that have missed too much, or have nothing yet, get all of it
+    for v in sent.values():  # new clients, and those too far behind, get the whole vector
         compressed = behind * codec.size(len(v), v.element_size())
         size += int(compressed.clamp(max=v.nbytes).sum())
     kept[_MISSED] = missed.index_fill(0, torch.from_numpy(plan.receivers), 0)
@@ -374,7 +380,7 @@ def _sent_down(plan: RoundPlan, codec: Codec) -> RoundPlan:
 def _sent(algo: Algorithm) -> list[str]:
     """Return the names of the vectors that clients upload.
 
-    They are those that the server sums, or else the pseudo-gradient.
+    These are the vectors that the server sums or, if there are none, the pseudo-gradient.
     """
     return sorted(algo.averaging.weights) or ["delta"]
 
@@ -385,12 +391,14 @@ def compression(
     down: Mapping[str, Any],
     population: Population,
 ) -> Compression:
-    """Return the layer that sends vectors of uploads and of the broadcast in fewer bytes.
+    """Return the layer that compresses the vectors of uploads and of the broadcast.
 
     Args:
-        up: Options of ``Codec`` for uploads: every client compresses each of its vectors by itself.
-        down: Options for the broadcast: server and clients share a reference x̂, and the server
-            sends what takes it nearer to its model (EF21-P, Gruntkowska et al., ICML 2023).
+        up: Options of ``Codec`` for uploads. Every client compresses each of its vectors
+            separately.
+        down: Options of ``Codec`` for the broadcast. Server and clients share a reference x̂, and
+            the messages of the server move it towards the model (EF21-P, Gruntkowska et al., ICML
+            2023).
         population: All clients.
     """
     return Compression(

@@ -1,4 +1,4 @@
-"""Compressors of vectors, as the receiver decodes them. Rows x are [c, P], a vector per sender."""
+"""Compressors, which return the decoded vectors. Rows x are [c, P], one vector per sender."""
 
 from collections.abc import Sequence
 from math import inf, sqrt
@@ -11,12 +11,12 @@ from torch import Tensor
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.scenarios.population import normal
 
-_DEPENDENT = 1e-12  # a column that is shorter than this, in units of its matrix, is rounding
+_DEPENDENT = 1e-12  # shorter columns, relative to their matrix, are rounding errors
 
 
 def top_k(x: Tensor, k: int) -> Tensor:
     """Return the k largest values of each row in their places (Stich et al., NeurIPS 2018)."""
-    size = x.abs().nan_to_num(nan=inf, posinf=inf)  # what is not finite is sent
+    size = x.abs().nan_to_num(nan=inf, posinf=inf)  # non-finite values are sent
     return torch.where(_largest(size, k), x, 0)
 
 
@@ -33,8 +33,8 @@ def random_k(
     Args:
         x: The vectors.
         k: Number of values.
-        hashes: A random number of each value [c, P].
-        unbiased: Whether to scale them by P/k.
+        hashes: A random number for each value [c, P].
+        unbiased: Whether to scale the values by P/k.
     """
     kept = torch.where(_largest(-hashes, k), x, 0)
     if not unbiased:
@@ -44,13 +44,13 @@ def random_k(
 
 
 def sign(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return signs times mean absolute values; 0 has the sign +.
+    """Return the signs times mean absolute values; the sign of 0 is +.
 
     Source: Karimireddy et al., ICML 2019, Alg. 1.
 
     Args:
         x: The vectors.
-        sizes: Numbers of values that share a scale.
+        sizes: Sizes of the groups of values that share a scale.
     """
     scales = []
     for part in x.split(sizes, 1):
@@ -68,17 +68,18 @@ def qsgd(
     hashes: Tensor,
     unbiased: bool,
 ) -> Tensor:
-    """Return values rounded at random to levels of their bucket's norm.
+    """Return the values, rounded randomly to levels of their bucket's norm.
 
     Source: Alistarh et al., NeurIPS 2017, Sec. 3.1.
 
     Args:
         x: The vectors.
-        levels: Number of levels, without 0 and the sign.
+        levels: Number of levels, not counting 0 and the sign.
         bucket: Number of values that share a norm; the last bucket may be smaller.
         norm: Norm of a bucket.
-        hashes: A random number of each value [c, P].
-        unbiased: Whether the result has mean x; otherwise it is shrunk to be nearer to x.
+        hashes: A random number for each value [c, P].
+        unbiased: Whether the expected result is x; otherwise, the result is shrunk to be closer to
+            x.
     """
     count = x.shape[1]
 
@@ -92,7 +93,7 @@ def qsgd(
 
     order = 2 if norm == "l2" else inf
     length = torch.linalg.vector_norm(v, order, 2, keepdim=True)
-    length = length.to(x.dtype).double()  # as it is sent
+    length = length.to(x.dtype).double()  # in the precision in which it is sent
 
     r = torch.where(length > 0, levels * v.abs() / length, 0)
     below = r.floor()
@@ -102,7 +103,7 @@ def qsgd(
 
     if unbiased:
         return decoded.to(x.dtype)
-    # bounds of the variance relative to |x|^2 (Lemma 3.1); by 1 + omega, rounding is a contraction
+    # variance bound relative to |x|^2 (Lemma 3.1); dividing by 1 + omega gives a contraction
     omega = bucket / (4 * levels**2)
     if norm == "l2":
         omega = min(bucket / levels**2, sqrt(bucket) / levels)
@@ -115,29 +116,29 @@ def power(
     draw: int,
     last: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return matrices of low rank by one step of the power method.
+    """Return low-rank matrices from one step of the power method.
 
     Source: PowerSGD, Vogels et al., NeurIPS 2019, Alg. 1.
 
     Args:
         x: The vectors.
-        matrices: Rows, columns and rank of each tensor; rank 0 where it is sent as it is.
-        draw: The key of the draws.
-        last: The factors before; zeros at first, None if they are not kept.
+        matrices: Rows, columns and rank of each tensor; rank 0 if it is sent uncompressed.
+        draw: Key of the random draws.
+        last: Previous factors; zeros initially, None if factors are not kept.
 
     Returns:
-        The vectors, and the factors for the next round; None if they are not kept.
+        The vectors, and the factors for the next round or None if factors are not kept.
     """
     counts = [n * m for n, m, _ in matrices]
     decoded = list(x.split(counts, 1))
     sizes = [m * r for _, m, r in matrices]
     before = None if last is None else last.double().split(sizes, 1)
 
-    factors = [x[:, :0]]  # there may be none
+    factors = [x[:, :0]]  # there may be no factors
     for place, (n, m, r) in enumerate(matrices):
         if not r:
             continue
-        # drawn in every round: the same factor would never send the rest
+        # drawn in every round: a fixed factor would never send the rest
         entry = torch.arange(m * r, device=x.device)
         tensor = torch.full_like(entry, place)
         hashes = fold_in(key(draw, Purpose.SKETCH), tensor, entry)
@@ -160,7 +161,7 @@ def power(
 
 
 def _largest(values: Tensor, k: int) -> Tensor:
-    """Return which k values of each row [c, P] are the largest; of equal ones the first."""
+    """Return a mask of the k largest values of each row [c, P]; ties go to the first value."""
     largest = values.topk(k, 1, sorted=False).values
     least = largest.amin(1, keepdim=True)
     above = values > least
@@ -174,13 +175,13 @@ def _largest(values: Tensor, k: int) -> Tensor:
 def orthonormal(y: Tensor) -> Tensor:
     """Return an orthonormal basis of the columns of y [c, n, r].
 
-    Columns that depend on those before become 0.
+    Columns that depend linearly on earlier columns become 0.
     """
     size = torch.linalg.vector_norm(y, dim=(1, 2))
     least = _DEPENDENT * size.view(-1, 1, 1)
     basis = y[:, :, :0]
     for column in y.split(1, 2):
-        for _ in range(2):  # once more for what rounding leaves
+        for _ in range(2):  # twice, to remove rounding errors
             column = column - basis @ (basis.mT @ column)
         length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
         unit = torch.where(length > least, column / length, 0)

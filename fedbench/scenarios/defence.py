@@ -1,4 +1,4 @@
-"""Defences of the server: robust rules in the place of the mean, and clipping by norm."""
+"""Defences of the server: robust rules in place of the mean, and norm clipping."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,34 +32,35 @@ from fedbench.scenarios.vectors import (
 )
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-_CENTRE = f"{OWN}centre"  # of the server: the centre of clipping [P]
+_CENTRE = f"{OWN}centre"  # server state: centre of clipping [P]
 _LOWERED = f"{OWN}lowered"  # rounds with too few vectors for ``f``
 _NONFINITE = f"{OWN}nonfinite"  # vectors that were not finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defence(Layer):
-    """A rule that forms one vector of those of the cohort, in the place of their mean.
+    """A rule that combines the vectors of a cohort into one, in place of their mean.
 
     Attributes:
         population: All clients.
-        attackers: Number of attackers among them.
+        attackers: Number of attackers among all clients.
         rule: "median" or "trimmed_mean" per coordinate (Yin et al., ICML 2018); "krum" or
             "multi_krum" (Blanchard et al., NeurIPS 2017); "geometric_median" (RFA, Pillutla et al.,
             2022); "centered_clipping" (Karimireddy et al., ICML 2021); "bulyan" (El Mhamdi et al.,
             ICML 2018); "norm_clip": every vector is clipped to ``radius`` before the method's own
             sum; "mean".
-        f: Attackers in a round that the server expects; "auto" is their mean number, rounded up.
-        m: Number of vectors that "multi_krum" averages; None is C - f.
-        iterations: Most iterations of "geometric_median".
-        nu: Its smoothing, as a share of the largest distance from the mean.
-        radius: Of the two kinds of clipping, in the unit of the vectors; "median" is that of the
-            lengths in the round.
-        steps: Steps of "centered_clipping" in a round.
-        before: "bucketing": means of random groups of ``bucket`` clients (Karimireddy et al., ICLR
-            2022, Alg. 1); "nnm": means of the C - f nearest vectors (Allouah et al., AISTATS 2023,
-            Alg. 2); "both", in this order.
-        bucket: Clients of a group.
+        f: Number of attackers that the server expects in a round; "auto" is their mean number,
+            rounded up.
+        m: Number of vectors that "multi_krum" averages. If None, C - f.
+        iterations: Largest number of iterations of "geometric_median".
+        nu: Smoothing of "geometric_median", as a share of the largest distance from the mean.
+        radius: Radius of "norm_clip" and "centered_clipping", in the unit of the vectors; "median"
+            is the median length in the round.
+        steps: Number of steps of "centered_clipping" in a round.
+        before: Preprocessing of the vectors. "bucketing": means of random groups of ``bucket``
+            clients (Karimireddy et al., ICLR 2022, Alg. 1); "nnm": means of the C - f nearest
+            vectors (Allouah et al., AISTATS 2023, Alg. 2); "both", in this order.
+        bucket: Number of clients in a group of "bucketing".
 
     Raises:
         RequestError: If a value is out of range.
@@ -113,9 +114,9 @@ class Defence(Layer):
 
     @cached_property
     def assumed(self) -> int:
-        """The number of attackers in a round that the server assumes.
+        """Number of attackers that the server assumes in a round.
 
-        By default it is their mean number, rounded up.
+        The default is their mean number, rounded up.
         """
         if self.f != "auto":
             return self.f
@@ -124,7 +125,7 @@ class Defence(Layer):
 
     @property
     def needs(self) -> dict[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         if self.rule == "norm_clip":
             return {"norm_clip": "defence.rule=norm_clip"}
         if self.parts == ("mean",):
@@ -132,7 +133,7 @@ class Defence(Layer):
         key = (
             f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
         )
-        if self.parts == ("geometric_median",):  # it has weights
+        if self.parts == ("geometric_median",):  # this rule supports weights
             return {"rule": key}
         return {"rule": key, "uniform": key}
 
@@ -141,7 +142,7 @@ class Defence(Layer):
         algo: Algorithm,
         plan: RoundPlan,
     ) -> Algorithm:
-        """Return the method with the rule in the place of its sum, or with clipped vectors."""
+        """Return the method with the rule in place of its sum, or with clipped vectors."""
         if not self.needs:
             return algo
         deliver = algo.deliver or (lambda server, uploads, states, cohort: (uploads, states))
@@ -187,7 +188,7 @@ class Defence(Layer):
         states: State,
         ids: Tensor,
     ) -> tuple[State, State]:
-        """Return the uploads with vectors of at most the radius, and the clients' states."""
+        """Return the uploads with vectors clipped to the radius, and unchanged client states."""
         clipped = dict(uploads)
         for name, v in vectors(uploads, state["w"].shape).items():
             size = lengths(v)
@@ -208,13 +209,13 @@ class Defence(Layer):
         Args:
             rows: The vectors [C, P], in ascending order of the clients' ids.
             p: The weights of the clients [C].
-            drawn: A random number of each client [C], for the buckets.
+            drawn: A random number for each client [C], for the buckets.
             centre: The centre of clipping [P].
 
         Returns:
-            The result [P] float64; which clients were chosen for it [C], None for rules that choose
-            none; and counts: whether there were too few vectors for the number of attackers that is
-            assumed ("lowered"), and how many vectors were left out since they are not finite
+            The result [P] float64; a mask of the clients chosen for it [C], or None if the rule
+            chooses none; and counts: whether there were too few vectors for the assumed number of
+            attackers ("lowered"), and the number of vectors left out because they are not finite
             ("nonfinite").
         """
         clients = len(rows)
@@ -257,9 +258,9 @@ class Defence(Layer):
         f: int,
         centre: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the result of the rule on finite rows [P] float64, and the rows that it chose.
+        """Return the rule's result on finite rows [P] float64, and the indices of the chosen rows.
 
-        They are None for rules that choose none.
+        The indices are None if the rule chooses no rows.
         """
         count = len(rows)
         match self.rule:

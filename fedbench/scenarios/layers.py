@@ -1,4 +1,4 @@
-"""Layers: the scenarios around a method, whose states and messages stay apart from the method's."""
+"""Layers: scenarios around a method, with states and messages separate from the method's."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,14 +19,14 @@ Send: TypeAlias = Callable[[State, State, State, Tensor], tuple[State, State]]
 
 
 class Layer:
-    """A scenario around a method. The base class changes nothing; layers override what they need.
+    """A scenario around a method. The base class changes nothing; layers override its methods.
 
     The names of a layer's own states and messages begin with ``OWN``.
     """
 
     @property
     def needs(self) -> Mapping[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         return {}
 
     @property
@@ -35,7 +35,7 @@ class Layer:
         return {}
 
     def sampler(self, sampler: Sampler) -> Sampler:
-        """Return the sampler of cohorts, given that of the run."""
+        """Return the sampler of cohorts, given the run's sampler."""
         return sampler
 
     def wrap(
@@ -47,15 +47,16 @@ class Layer:
         return algo
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with this layer's costs, record, and effect if no result arrives."""
+        """Return the round plan with this layer's costs, records and effect if no result arrives."""
         return plan
 
 
 def sending(algo: Algorithm, send: Send) -> Algorithm:
-    """Return the method whose messages pass ``send`` on their way to the server.
+    """Return the method with messages that pass through ``send`` on their way to the server.
 
-    The senders' states pass it, too. Where a layer needs the messages of the whole cohort
-    (``Algorithm.deliver``), they pass after it; otherwise as each part of the cohort ends its work.
+    The senders' states pass through ``send``, too. If the method or an inner layer needs the
+    messages of the whole cohort (``Algorithm.deliver``), ``send`` runs after it; otherwise ``send``
+    runs on each part of the cohort that finishes its work.
     """
     finish, deliver = algo.finish, algo.deliver
     if deliver is None:
@@ -79,5 +80,5 @@ def hidden(state: State) -> State:
 
 
 def shown(state: State) -> State:
-    """Return the entries that a method knows."""
+    """Return the entries that belong to the method."""
     return {k: v for k, v in state.items() if not k.startswith(OWN)}

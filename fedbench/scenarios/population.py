@@ -1,4 +1,4 @@
-"""The clients of a run, and the draws of scenarios.
+"""The clients of a run, and the random draws of scenarios.
 
 A draw is a pure function of (seed, purpose, coordinates).
 """
@@ -30,9 +30,9 @@ class Population:
         data: The data set.
         work: The local work of the run.
         participation: Fraction of the clients in a cohort, or their number.
-        rounds: Planned rounds, over all stages.
-        by_size: Whether cohorts are drawn by size.
-        shapes: Shapes of the model's tensors, in the order in which a vector [P] has them.
+        rounds: Number of planned rounds over all stages.
+        by_size: Whether cohorts are sampled by client size.
+        shapes: Shapes of the model's tensors, in the order of their values in a vector [P].
     """
 
     seed: int
@@ -45,25 +45,25 @@ class Population:
 
     @property
     def n(self) -> np.ndarray:
-        """Numbers of training examples [N]."""
+        """Number of training examples of each client [N]."""
         return self.data.train.counts
 
     @property
     def able(self) -> np.ndarray:
-        """The clients that have training examples."""
+        """Ids of the clients with training examples."""
         return np.flatnonzero(self.n)
 
     @property
     def planned(self) -> int:
-        """Number of clients in a cohort if all can be reached."""
+        """Number of clients in a cohort if all clients can be reached."""
         size = cohort_size(self.participation, len(self.n))
         return min(size, len(self.able))
 
     def labels(self) -> np.ndarray:
-        """Return the training examples of every class of every client [N, classes].
+        """Return the number of training examples per client and class [N, classes].
 
         Raises:
-            RequestError: If examples have a class per token.
+            RequestError: If examples have one label per token.
         """
         if self.data.y.dim() > 1:
             raise RequestError(
@@ -75,13 +75,13 @@ class Population:
 
 
 def uniform(h: np.ndarray) -> np.ndarray:
-    """Return numbers in (0, 1) from 63-bit hashes."""
+    """Return uniform numbers in (0, 1) computed from 63-bit hashes."""
     u: np.ndarray = (h + 0.5) / 2.0**63
     return u
 
 
 def normal(h: Tensor) -> Tensor:
-    """Return numbers from the standard normal distribution from 63-bit hashes, float64."""
+    """Return standard normal numbers, float64, computed from 63-bit hashes."""
     u = (h.double() + 0.5) / 2.0**63
     z: Tensor = torch.special.ndtri(u)
     return z
@@ -91,8 +91,8 @@ def shuffled(base: int, ids: np.ndarray) -> np.ndarray:
     """Return clients in the order of their hashes.
 
     Args:
-        base: The key of the draw.
-        ids: The clients.
+        base: Key of the draw.
+        ids: Ids of the clients.
     """
     order = np.argsort(fold_in(base, ids), kind="stable")
     ordered: np.ndarray = ids[order]
@@ -104,6 +104,6 @@ def traits(
     ids: np.ndarray,
     number: int,
 ) -> np.ndarray:
-    """Return hashes of the clients for one of their traits, which stay the same over the run."""
+    """Return hashes of the clients for one trait, which is constant over the run."""
     base = key(seed, Purpose.TRAITS)
     return fold_in(base, torch.from_numpy(ids), torch.tensor(number)).numpy()

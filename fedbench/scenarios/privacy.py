@@ -1,12 +1,13 @@
-"""Central differential privacy at the level of clients.
+"""Central differential privacy at client level.
 
 Updates are clipped, and Gaussian noise is added to their sum. A trusted server releases the
-sequence of its models. What the harness measures is not covered, and draws come from a seeded
-hash: a run shows what the mechanism costs in accuracy and must not be deployed as one.
+sequence of its models. The guarantee does not cover the measurements of the harness, and sampling
+and noise come from a seeded hash: a run shows how much accuracy the mechanism costs, but must not
+be deployed as a private mechanism.
 
 Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al., NeurIPS 2021, Alg.
 1 (adaptive clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020
-(accounting, by dp-accounting).
+(accounting, computed by dp-accounting).
 """
 
 import logging
@@ -39,37 +40,39 @@ from fedbench.scenarios.population import Population, normal, uniform
 from fedbench.scenarios.vectors import shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-_BOUND = f"{OWN}bound"  # of the server: the bound of the next round, [1] so that it is no column
-_SHARE = f"{OWN}unclipped"  # b_k of clients [C], then b̃
+_BOUND = f"{OWN}bound"  # server state: bound of the next round, [1] so that it is no column
+_SHARE = f"{OWN}unclipped"  # b_k of the clients [C], then b̃
 _EPSILON = f"{OWN}epsilon"  # ε spent so far
-# what the guarantee holds for
+# neighbouring data sets of the guarantee
 _RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}
-# dp-accounting warns of orders that it leaves out; others give ε
+# dp-accounting warns about orders that it skips; ε comes from the others
 logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy(Layer):
-    """A noisy mean D = (Σ_k v_k + z_Δ C ξ) / m̃ of clipped updates in the place of the mean.
+    """A noisy mean D = (Σ_k v_k + z_Δ C ξ) / m̃ of clipped updates, in place of the mean.
 
     v_k = Δ_k min(1, C/‖Δ_k‖), ξ ~ N(0, I).
 
     Attributes:
         population: All clients.
-        noise: Noise multiplier z; 0 is no guarantee, None is 1, or what ``epsilon`` needs.
-        epsilon: What the planned rounds are to spend, instead of ``noise``; more than 1000 would
-            need next to none.
-        delta: δ; None is 1/N^1.1.
-        clip: Bound on the norm of an update; ``adaptive``; or infinity, for no noise.
-        sampling: ``poisson``: every client takes part with probability q; ``fixed``: cohorts of one
-            size.
-        quantile: Share γ of the updates that an adaptive bound leaves as they are.
-        clip_lr: Rate η_C of its logarithm.
-        clip_start: The first bound.
-        count_noise: Deviation σ_b of the noise on the number of unclipped updates; None is m̃/20.
+        noise: Noise multiplier z; 0 gives no guarantee. If None, the multiplier that ``epsilon``
+            requires, or 1 without ``epsilon``.
+        epsilon: Budget ε of the planned rounds, given instead of ``noise``; a budget above 1000
+            would need almost no noise.
+        delta: δ. If None, 1/N^1.1.
+        clip: Bound on the norm of an update; ``adaptive``; or infinity, only without noise.
+        sampling: Sampling of clients. ``poisson``: every client takes part with probability q;
+            ``fixed``: all cohorts have the same size.
+        quantile: Share γ of the updates that an adaptive bound leaves unclipped.
+        clip_lr: Learning rate η_C of the logarithm of an adaptive bound.
+        clip_start: Initial value of an adaptive bound.
+        count_noise: Standard deviation σ_b of the noise on the number of unclipped updates. If
+            None, m̃/20.
 
     Raises:
-        RequestError: If values do not go together.
+        RequestError: If values are incompatible.
     """
 
     population: Population
@@ -105,40 +108,41 @@ class Privacy(Layer):
 
     @property
     def clients(self) -> int:
-        """The number N of clients with examples."""
+        """Number N of clients with training examples."""
         return len(self.population.able)
 
     @property
     def rate(self) -> float:
-        """The probability q with which a client takes part in a round."""
+        """Probability q that a client takes part in a round."""
         part = self.population.participation
         return part if isinstance(part, float) else min(1.0, part / self.clients)
 
     @property
     def size(self) -> float:
-        """The expected size m̃ of a cohort."""
+        """Expected size m̃ of a cohort."""
         return self.population.planned if self.sampling == "fixed" else self.rate * self.clients
 
     @property
     def deviation(self) -> float:
-        """The deviation σ_b of the noise on the count."""
+        """Standard deviation σ_b of the noise on the count."""
         return self.size / 20 if self.count_noise is None else self.count_noise
 
     @property
     def failure(self) -> float:
-        """The probability δ with which the guarantee may fail."""
+        """Probability δ with which the guarantee may fail."""
         return 1 / self.clients**1.1 if self.delta is None else self.delta
 
     @cached_property
     def multiplier(self) -> float:
-        """The noise multiplier z.
+        """Noise multiplier z.
 
-        For ``epsilon`` it is the smallest one, to 1e-6, with which the planned rounds spend it.
+        If ``epsilon`` is set, this is the smallest multiplier, to within 1e-6, at which the planned
+        rounds stay within the budget.
         """
         if self.epsilon is None:
             return 1.0 if self.noise is None else self.noise
         planned = partial(self.event, rounds=max(1, self.population.rounds))
-        # with 0 the accounting of fixed cohorts divides by it
+        # starting at 0, the accounting of fixed cohorts would divide by 0
         start = dp.LowerEndpointAndGuess(1e-3, 1)
         try:
             return float(
@@ -154,7 +158,7 @@ class Privacy(Layer):
 
     @property
     def of_sum(self) -> float:
-        """The noise multiplier z_Δ of the sum, of which the noise on the count takes its share."""
+        """Noise multiplier z_Δ of the sum; above z if the bound is adaptive."""
         z = self.multiplier
         if not z or self.clip != "adaptive":
             return z
@@ -162,7 +166,7 @@ class Privacy(Layer):
         return of_sum
 
     def accountant(self) -> Any:
-        """Return an accountant that has spent nothing."""
+        """Return an accountant with nothing spent."""
         relation = "REPLACE_ONE" if self.sampling == "fixed" else "ADD_OR_REMOVE_ONE"
         return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation[relation])
 
@@ -171,9 +175,9 @@ class Privacy(Layer):
         z: float,
         rounds: int = 1,
     ) -> Any:
-        """Return the event of some rounds with noise multiplier z, for the accountant."""
+        """Return the event of ``rounds`` rounds with noise multiplier z, for the accountant."""
         if self.sampling == "fixed":
-            # a replaced client moves the sum by 2C, and the library wants noise over sensitivity
+            # replacing a client moves the sum by 2C; the library expects noise / sensitivity
             event = dp.SampledWithoutReplacementDpEvent(
                 self.clients, int(self.size), dp.GaussianDpEvent(z / 2)
             )
@@ -184,14 +188,14 @@ class Privacy(Layer):
 
     @cached_property
     def _once(self) -> Any:
-        """The accountant after a round.
+        """Accountant after one round.
 
-        Rényi divergences, which take up to 0.3 s, add up over the rounds.
+        Its Rényi divergences take up to 0.3 s to compute and add up over the rounds.
         """
         return self.accountant().compose(self.event(self.multiplier))
 
     def spent(self, rounds: int) -> float:
-        """Return ε of a number of rounds; infinite without noise."""
+        """Return the ε spent in a number of rounds; infinite without noise."""
         if not self.multiplier:
             return math.inf
         once = self._once
@@ -200,7 +204,7 @@ class Privacy(Layer):
 
     @property
     def needs(self) -> dict[Demand, str]:
-        """Demands on the method, each with the key that makes it."""
+        """Demands on the method, each with the configuration key that causes it."""
         return {"privacy": "privacy"}
 
     @property
@@ -221,7 +225,7 @@ class Privacy(Layer):
     def sampler(self, sampler: Sampler) -> Sampler:
         """Return a sampler that draws every client with the same probability.
 
-        For cohorts of one size it is that of the run.
+        If cohorts have a fixed size, this is the run's sampler.
         """
 
         def poisson(
@@ -241,7 +245,7 @@ class Privacy(Layer):
         algo: Algorithm,
         plan: RoundPlan,
     ) -> Algorithm:
-        """Return the method with the noisy mean of clipped updates, over a fixed cohort size."""
+        """Return the method with a noisy mean of clipped updates, whose denominator is fixed."""
         (name,) = algo.averaging.weights
         adaptive = self.clip == "adaptive"
         bound: Any = plan.server.get(_BOUND, self.clip)  # a number, or [1]
@@ -327,8 +331,8 @@ class Privacy(Layer):
 
         Args:
             unclipped: Whether each update is unclipped, b_k [C].
-            bound: The bound of this round [1].
-            plan: The round.
+            bound: Bound of this round [1].
+            plan: Plan of the round.
         """
         draw = key(plan.seed, Purpose.COUNT, plan.round) >> 1
         zeta = normal(torch.tensor(draw, device=bound.device))
@@ -338,7 +342,7 @@ class Privacy(Layer):
         return share, (bound * factor).clamp(1e-20, 1e20)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round with the ε spent after it, and the noise alone if nothing arrives."""
+        """Return the round plan with the ε spent, and with a noise-only step if no result arrives."""
         averaging = plan.algorithm.averaging
 
         def idle(server: State) -> State:

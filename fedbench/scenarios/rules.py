@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.core.types import lengths, weighted_sum
 from fedbench.scenarios.vectors import blocks, shrunk
 
-# (a, b): among C vectors there may be f of attackers if C >= a f + b
+# (a, b): a rule tolerates f attackers among C vectors if C >= a f + b
 _BOUNDS = {
     "trimmed_mean": (2, 1),
     "krum": (2, 3),
@@ -18,7 +18,7 @@ _BOUNDS = {
     "bulyan": (4, 3),
     "nnm": (1, 1),
 }
-# the geometric median has been reached if it moves by less, of the largest distance at the start
+# iterations stop if the median moves by less than this share of the largest initial distance
 _STILL = 1e-9
 
 
@@ -29,7 +29,7 @@ def allowed(
 ) -> int:
     """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors.
 
-    It may be below 0.
+    The result may be negative.
     """
     most = [f]
     for part in parts:
@@ -49,7 +49,7 @@ def trimmed_mean(rows: Tensor, f: int) -> Tensor:
 
 
 def median(rows: Tensor) -> Tensor:
-    """Return the median per column, [P]; of two middle values their mean.
+    """Return the median per column, [P]; if there are two middle values, their mean.
 
     Source: Yin et al., ICML 2018, Def. 1.
     """
@@ -69,15 +69,15 @@ def nearest_to_median(rows: Tensor, count: int) -> Tensor:
 
 
 def _ranked(rows: Tensor) -> Tensor:
-    """Return the values of rows in ascending order per column, [P, C]."""
+    """Return the values of each column in ascending order, [P, C]."""
     return rows.T.contiguous().sort(1).values
 
 
 def krum(squared: Tensor, f: int) -> Tensor:
-    """Return the rows in the order of Krum's scores [C]; ties go to the first.
+    """Return the indices of the rows [C], sorted by Krum's score; ties go to the first row.
 
     Source: Blanchard et al., NeurIPS 2017, Sec. 4. The score of a row is the sum of its max(1, C -
-    f - 2) smallest squared distances to others.
+    f - 2) smallest squared distances to other rows.
 
     Args:
         squared: Squared distances between rows, [C, C].
@@ -93,9 +93,9 @@ def krum(squared: Tensor, f: int) -> Tensor:
 def bulyan(squared: Tensor, f: int) -> Tensor:
     """Return the C - 2f rows that Krum chooses one by one (El Mhamdi et al., ICML 2018).
 
-    Arguments are those of ``krum``.
+    The arguments are those of ``krum``.
     """
-    squared = squared.cpu()  # every choice waits for the one before
+    squared = squared.cpu()  # each choice depends on the previous one
     left = list(range(len(squared)))
     chosen = []
     for _ in range(len(squared) - 2 * f):
@@ -107,8 +107,8 @@ def bulyan(squared: Tensor, f: int) -> Tensor:
 def nearest_rows(squared: Tensor, count: int) -> Tensor:
     """Return weights [C, C] of the means of the ``count`` rows nearest to each row.
 
-    A row is one of its own nearest ones; ties go to the first (NNM; Allouah et al., AISTATS 2023,
-    Alg. 2).
+    Each row is among its own nearest rows; ties go to the first row (NNM; Allouah et al., AISTATS
+    2023, Alg. 2).
     """
     order = squared.sort(dim=1, stable=True).indices
     nearest = order[:, :count]
@@ -119,11 +119,11 @@ def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
     """Return weights [B, C] of the means of random groups of ``size`` clients.
 
     Source: Karimireddy et al., ICLR 2022, Alg. 1. Groups are in the order of their first clients;
-    the one with the largest draws may be smaller.
+    the group with the largest draws may be smaller.
 
     Args:
-        drawn: A random number of each client [C].
-        size: Clients of a group.
+        drawn: A random number for each client [C].
+        size: Number of clients in a group.
     """
     order = np.argsort(drawn, kind="stable")
     group = np.argsort(order) // size
@@ -142,14 +142,14 @@ def geometric_median(
 ) -> Tensor:
     """Return weights b [C] for which z = Σ b_k v_k is the argmin of Σ p_k ‖v_k - z‖.
 
-    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which need no vectors: as Σ
-    b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2.
+    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which do not need the
+    vectors: since Σ b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2.
 
     Args:
         squared: The squared distances D between the v_k, [C, C].
         p: Weights [C] float64, which sum to 1.
-        iterations: Most iterations.
-        nu: Smallest distance that counts, as a share of the largest one at the start.
+        iterations: Largest number of iterations.
+        nu: Lower bound on distances, as a share of the largest initial distance.
     """
 
     def apart(b: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def geometric_median(
 
     b = p
     largest = apart(p).max()
-    moving = largest > 0  # on the device, which the host does not wait for
+    moving = largest > 0  # stays on the device, so that the host does not wait
     for _ in range(iterations):
         beta = p / apart(b).clamp(min=nu * largest)
         change = torch.where(moving, beta / beta.sum() - b, 0)
@@ -175,14 +175,15 @@ def centered_clipping(
     radius: float | Tensor | Literal["median"],
     steps: int,
 ) -> Tensor:
-    """Return the centre [P] after ``steps`` steps by the mean of the clipped differences.
+    """Return the centre [P] after repeatedly adding the mean of the clipped differences.
 
     Source: Karimireddy et al., ICML 2021, Alg. 2.
 
     Args:
         rows: The vectors.
-        centre: The centre before [P] float64.
-        radius: Largest length of a difference; "median" is that of those at the first step.
+        centre: Initial centre [P] float64.
+        radius: Clipping bound on the length of a difference; "median" is the median length at the
+            first step.
         steps: Number of steps.
     """
     for _ in range(steps):

@@ -1,8 +1,9 @@
-"""The scenarios of a run around its method.
+"""Composition of a run's scenarios around its method.
 
-A round in the order in which things happen to clients and messages: reached, sampled, reported;
-broadcast; local work; messages of attackers; compression, after which the server sees decoded
-vectors; clipping; what is done before the sum; the rule in its place, or noise; the method's step.
+Each round applies these steps in order: availability and sampling of clients; broadcast; local
+work; replacement of the attackers' messages; compression, after which the server sees decoded
+vectors; clipping; preprocessing of the vectors; the rule in place of the sum, or noise; the
+method's server step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from fedbench.simulation.scenario import (
     Scenario,
 )
 
-# from the client's message to the server
+# order in which the scenarios act on a message from a client to the server
 _ORDER = ("attack", "compression", "privacy", "defence", "availability")
 
 
@@ -37,7 +38,7 @@ class ScenarioStack(Scenario):
 
     Attributes:
         population: All clients.
-        layers: The scenarios around the method, the innermost first.
+        layers: The scenarios around the method, innermost first.
     """
 
     population: Population
@@ -47,7 +48,7 @@ class ScenarioStack(Scenario):
 
     @cached_property
     def availability(self) -> Availability:
-        """Who takes part; by default every client that is sampled."""
+        """The availability of clients; by default, every sampled client reports."""
         return next(
             (layer for layer in self.layers if isinstance(layer, Availability)), Availability()
         )
@@ -66,7 +67,7 @@ class ScenarioStack(Scenario):
         return facts
 
     def with_states(self, algo: Algorithm) -> Algorithm:
-        """Return the method with the states that the scenarios keep of server and clients."""
+        """Return the method with the scenarios' own server and client states."""
         none = np.arange(0)
         plan = RoundPlan(
             algorithm=algo,
@@ -90,14 +91,14 @@ class ScenarioStack(Scenario):
         return self.availability.reachable(self.population.seed, round, able)
 
     def sampler(self, sampler: Sampler) -> Sampler:
-        """Return the sampler of cohorts, given that of the run."""
+        """Return the sampler of cohorts, given the run's sampler."""
         for layer in self.layers:
             sampler = layer.sampler(sampler)
         return sampler
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round as it is carried out, given the one in which nothing goes wrong."""
-        # what scenarios add to uploads for the server costs nothing
+        """Return the round plan under the scenarios, given the plan without scenarios."""
+        # entries that scenarios add to uploads for the server's use are not counted
         plan = replace(
             self.availability.arrivals(plan), bytes_up=lambda uploads: nbytes(shown(uploads))
         )
@@ -122,14 +123,14 @@ def build_scenarios(
     """Return the scenarios around a method.
 
     Args:
-        choices: The scenarios that were chosen, by group.
-        algo: The configuration of the method.
-        stages: The stages of the method.
+        choices: The chosen scenarios, by group.
+        algo: Configuration of the method.
+        stages: Stages of the method.
         population: All clients.
 
     Raises:
-        RequestError: If a value is wrong, or a scenario does not go with the method or with another
-            one.
+        RequestError: If a value is invalid, or a scenario cannot be combined with the method or
+            with another scenario.
     """
     stack = ScenarioStack(population)
     for group in _ORDER:
@@ -154,14 +155,15 @@ def build_scenarios(
 
 
 def _apart(algo: Algorithm, main: bool = True) -> Algorithm:
-    """Return the method, which neither sees nor loses the states of scenarios.
+    """Return the method in a form that neither sees nor loses the states of scenarios.
 
-    Scenarios add entries to the uploads; numbers, and entries that the server's state has already,
-    are copied to it. ``client_init``, ``deploy``, ``instruct`` and ``remarks`` see all states.
+    Scenarios add entries to the uploads. Scalars, and entries that the server's state already
+    contains, are copied to the server's state. ``client_init``, ``deploy``, ``instruct`` and
+    ``remarks`` see all states.
 
     Args:
         algo: The method, or its second local phase or first exchange.
-        main: Whether it is the main local phase, which passes on the scenarios' states of clients.
+        main: Whether this is the main local phase, which passes on the scenarios' client states.
     """
     update = algo.averaging
 

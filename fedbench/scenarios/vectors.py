@@ -1,4 +1,4 @@
-"""Vectors among the messages of clients, and arithmetic over clients in float64.
+"""Selection of the vectors in messages, and float64 arithmetic over clients.
 
 Rows are [C, P], one vector per client.
 """
@@ -11,15 +11,15 @@ from torch import Tensor
 from fedbench.core.types import State
 from fedbench.scenarios.layers import shown
 
-_BLOCK = 2**20  # values that are converted to float64 at once
+_BLOCK = 2**20  # number of values converted to float64 at once
 
 
 def vectors(sent: State, shape: torch.Size) -> State:
-    """Return the vectors [P] or [c, P] among what is sent, in the order of their names.
+    """Return the vectors [P] or [c, P] in a message or in uploads, in the order of their names.
 
     Args:
-        sent: A message or uploads. Numbers [c, 1], masks, which are packed, and entries of
-            scenarios are no vectors.
+        sent: The message or uploads. Scalars [c, 1], masks (which are packed) and entries of
+            scenarios are not vectors.
         shape: Shape [P] of the model.
     """
     return {
@@ -30,19 +30,19 @@ def vectors(sent: State, shape: torch.Size) -> State:
 
 
 def blocks(rows: Tensor) -> Iterator[Tensor]:
-    """Yield rows [C, P] in blocks of columns of a moderate size."""
+    """Yield rows [C, P] in column blocks of moderate size."""
     width = max(1, _BLOCK // len(rows))
     yield from rows.split(width, 1)
 
 
 def by_columns(f: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Return f(rows) for a function [C, n] -> [..., n] of float64 that treats all columns alike."""
+    """Return f(rows) for a column-wise function [C, n] -> [..., n], in float64."""
     results = [f(block.double()) for block in blocks(rows)]
     return torch.cat(results, -1)
 
 
 def shrunk(lengths: Tensor, radius: float | Tensor) -> Tensor:
-    """Return min(1, radius / length) for lengths [C]; it is 1 for length 0."""
+    """Return min(1, radius / length) for lengths [C], and 1 for length 0."""
     return torch.where(lengths > radius, radius * lengths.reciprocal(), 1)
 
 
