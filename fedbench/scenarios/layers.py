@@ -47,7 +47,7 @@ class Layer:
         return algo
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round plan with this layer's costs, records and effect if no result arrives."""
+        """Return the round plan with this layer's costs, records and effect on empty rounds."""
         return plan
 
 

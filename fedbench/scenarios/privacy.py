@@ -342,7 +342,7 @@ class Privacy(Layer):
         return share, (bound * factor).clamp(1e-20, 1e20)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round plan with the ε spent, and with a noise-only step if no result arrives."""
+        """Return the round plan with the ε spent, and a noise-only step if no result arrives."""
         averaging = plan.algorithm.averaging
 
         def idle(server: State) -> State:

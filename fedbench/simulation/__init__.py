@@ -1,1 +1,1 @@
-"""From a task, a data set and a method to snapshots and measurements: no files, no printing."""
+"""Simulation of a method on a data set; it writes no files and prints nothing."""

@@ -1,9 +1,9 @@
-"""Steps on a GPU as CUDA graphs.
+"""Steps on a GPU, captured as CUDA graphs.
 
 The same kernels work on the same numbers; they are launched together instead of one by one.
 
-A step of a small model is hundreds of kernels of a few microseconds, and the host takes longer to
-launch each of them; docs/gpu.md has measurements.
+A step of a small model consists of hundreds of kernels of a few microseconds each, and the host
+takes longer than that to launch one; docs/gpu.md contains measurements.
 """
 
 from collections import Counter
@@ -15,14 +15,14 @@ from torch import Tensor
 
 from fedbench.core.types import Batch, Oracle
 
-_OFTEN = 2  # calls with the same shapes before they are captured, in which libraries are loaded
-_MOST = 64  # graphs; a bound, not a measurement
+_OFTEN = 2  # calls with the same shapes before a capture; they load libraries
+_MOST = 64  # number of graphs; a bound, not a measurement
 
 Step = Callable[..., Sequence[Tensor]]
 
 
 class Graph(NamedTuple):
-    """A captured step: what it reads, what it writes, and a function that carries it out."""
+    """A captured step: its inputs, its outputs, and a function that carries it out."""
 
     replay: Callable[[], None]
     inputs: list[Tensor]
@@ -30,14 +30,14 @@ class Graph(NamedTuple):
 
 
 class CapturedOracle(Oracle):
-    """An oracle that replays what it has done twice with tensors of the same shapes.
+    """An oracle that captures repeated steps with the same shapes and replays them.
 
-    Every call reads its tensors from the same memory, which is that of the largest step, so that no
-    bit depends on whether it is captured. After a step that cannot be captured, such as one of a
-    model that looks at a number on the host, none is any more.
+    Every call reads its tensors from the same memory, sized for the largest step, so that no bit of
+    a result depends on whether the step is captured. After a step that cannot be captured, for
+    example because the model reads a number on the host, no more steps are captured.
 
     Args:
-        oracle: Computes losses and gradients on the GPU.
+        oracle: Oracle that computes losses and gradients on the GPU.
     """
 
     def __init__(self, oracle: Oracle) -> None:
@@ -74,7 +74,7 @@ class CapturedOracle(Oracle):
         batch: Batch,
         lr: Tensor,
     ) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        """Replace w [A, P] with w - lr · ∇F_k(w; batch), in place; lr is [A, 1]."""
 
         def step(
             w: Tensor,
@@ -88,7 +88,7 @@ class CapturedOracle(Oracle):
         w.copy_(results[0])
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Return the logits [A, B, classes]; they are of large blocks."""
+        """Return the logits [A, B, classes], without capture because blocks are large."""
         return self.oracle.logits(w, x)
 
     def _run(
@@ -99,11 +99,11 @@ class CapturedOracle(Oracle):
         batch: Batch,
         *more: Tensor,
     ) -> Sequence[Tensor]:
-        """Return the results of a step, replayed if it is captured.
+        """Return the results of a step, which is replayed if it has been captured.
 
         A result that is the step's first argument stays in the shared memory.
         """
-        arguments = [w, *batch[:-1], *more]  # all but the number of the step
+        arguments = [w, *batch[:-1], *more]  # all fields but the step number
         tensors = [v for v in arguments if v is not None]
         signature = (name, *((v.shape, v.dtype) for v in tensors))
         graph = self.graphs.get(signature)
@@ -137,14 +137,14 @@ class CapturedOracle(Oracle):
         results: Sequence[Tensor],
         first: Tensor,
     ) -> list[Tensor]:
-        """Return shared memory for results; a result that is the first argument has its place."""
+        """Return shared memory for results; a result that is the first argument stays in place."""
         outputs = []
         for k, v in enumerate(results):
             outputs.append(v if v is first else self._place(f"out {k}", v))
         return outputs
 
     def _place(self, name: int | str, v: Tensor) -> Tensor:
-        """Return shared memory in the shape of a tensor; where it grows, graphs that use it go."""
+        """Return shared memory in the shape of a tensor; if it must grow, drop the graphs."""
         place = name, v.dtype
         size = v.numel()
         memory = self._memory.get(place)
@@ -160,11 +160,11 @@ class CapturedOracle(Oracle):
         run: Callable[[], Sequence[Tensor]],
         outputs: list[Tensor],
     ) -> Callable[[], None] | None:
-        """Return a function that runs again and writes ``outputs``.
+        """Return a function that repeats ``run`` and writes ``outputs``.
 
-        It is None if a run waits for the GPU or lacks memory.
+        Return None if ``run`` waits for the GPU or runs out of memory.
         """
-        # a pool and a stream of their own, since libraries have memory for each stream
+        # a separate pool and stream, because libraries allocate memory per stream
         if not self.graphs:
             self._pool = {
                 "pool": torch.cuda.graph_pool_handle(),
@@ -177,13 +177,13 @@ class CapturedOracle(Oracle):
             with torch.cuda.graph(graph, **self._pool):
                 write(run(), outputs)
         except RuntimeError:
-            torch.cuda.set_stream(stream)  # torch stays on the stream of the capture
+            torch.cuda.set_stream(stream)  # torch would stay on the stream of the capture
             return None
         return graph.replay
 
 
 def write(tensors: Sequence[Tensor], places: list[Tensor]) -> None:
-    """Copy tensors to their places, unless they are there."""
+    """Copy tensors to their places, unless they are already there."""
     for place, v in zip(places, tensors, strict=True):
         if place is not v:
             place.copy_(v)

@@ -1,4 +1,4 @@
-"""Checks of the first result of a user's own function: keys, shapes, types and finite numbers."""
+"""Checks of the first result of a user's function: keys, shapes, types and finite numbers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
@@ -18,22 +18,23 @@ from fedbench.core.types import ClientInfo, all_finite
 from fedbench.core.user_code import is_own, place_of, raised
 from fedbench.simulation.memory import allocation_failed
 
-# above this a run diverges, and no function can be asked for finite results
+# larger values mean that the run diverges; functions need not return finite results then
 _MODERATE = 1e6
 
 
 class Rule(NamedTuple):
-    """A result that a function must return: a tensor, or a dictionary of tensors.
+    """A rule for the result of a function: a tensor, or a dictionary of tensors.
 
-    A shape has a letter for each dimension, alternatives apart by "|": "P | C P". P is the number
-    of parameters, C of clients in the call; "*" is any size, "..." any further dimensions.
+    A shape contains a letter for each dimension; "|" separates alternatives, as in "P | C P". P is
+    the number of parameters and C the number of clients in the call; "*" stands for any size and
+    "..." for any further dimensions.
 
     Attributes:
-        meaning: The result in words.
-        shape: Shape of the tensor, or of every entry of the dictionary without a shape of its own.
-        entries: Shapes of entries of a dictionary that must be there, of the type of the model;
-            None is a tensor.
-        like: Position of the argument whose keys, shapes and types must come back.
+        meaning: Description of the result.
+        shape: Shape of the tensor, or of every dictionary entry that is not listed in ``entries``.
+        entries: Shapes of the required dictionary entries, which have the type of the model. If
+            None, the result is a tensor.
+        like: Position of the argument whose keys, shapes and types the result must have.
     """
 
     meaning: str
@@ -48,7 +49,7 @@ _RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
 
 @cache
 def _rules() -> dict[str, list[Rule]]:
-    """Return by field the rules for the results of its function, one for each value."""
+    """Return the rules of each field's function, one for each value that it returns."""
     fields = read_yaml(Path(__file__).with_name("results.yaml"))
     rules = {}
     for field, values in fields.items():
@@ -57,13 +58,14 @@ def _rules() -> dict[str, list[Rule]]:
 
 
 def checked(part: Any, path: str = "") -> Any:
-    """Return a method, or a part of one, with checks in the first call of the user's own functions.
+    """Return a method, or a part of it, with checks of the first call of the user's functions.
 
-    The numbers are the same. Functions of fedbench stay as they are: its tests check them.
+    The results are the same. Functions of fedbench are returned unchanged, because its tests check
+    them.
 
     Args:
         part: The method, a record or a table in it, or a function.
-        path: Its place in the method, such as "update.direction".
+        path: Path of the part in the method, such as "update.direction".
     """
     if isinstance(part, Mapping):
         return {name: checked(value, f"{path}[{name!r}]") for name, value in part.items()}
@@ -85,7 +87,7 @@ def checked(part: Any, path: str = "") -> Any:
 
 
 def _checked_record(part: Any, path: str) -> Any:
-    """Return a record of functions with checks; it is the same object if none is the user's own."""
+    """Return a record of functions with checks, or the same object if none is the user's."""
     changed = {}
     for field in fields(part):
         value = getattr(part, field.name)
@@ -102,14 +104,14 @@ def _checked_record(part: Any, path: str) -> Any:
 class FirstCall:
     """A function whose first result is checked; later calls go straight to the function.
 
-    A thread that calls it before the first call has returned is checked too.
+    Calls from other threads are also checked until the first call has returned.
 
     Args:
         function: The function.
-        role: What it is for the user, such as ``update`` or ``metrics.gini``.
-        fault: Returns what is wrong with a result, given the arguments and the result; None if
-            nothing is.
-        named: The function that messages name; None is ``function``.
+        role: Role of the function in messages, such as ``update`` or ``metrics.gini``.
+        fault: Function that returns the fault of a result, or None, from the arguments and the
+            result.
+        named: Function that messages name. If None, ``function``.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class FirstCall:
 
 
 def _changed(versions: list[tuple[str, Tensor, int]]) -> str | None:
-    """Return the fault of a function that changed an argument, given the versions before."""
+    """Return the fault of a function that changed an argument in place, or None."""
     for name, v, version in versions:
         if v._version != version:
             return (
@@ -164,7 +166,7 @@ def _changed(versions: list[tuple[str, Tensor, int]]) -> str | None:
 
 
 def _infinite(args: tuple[Any, ...], result: Any) -> str | None:
-    """Return the fault of a result that is not finite although the arguments are moderate."""
+    """Return the fault of a non-finite result if the arguments are moderate, or None."""
     for _, v in _tensors(args):
         if not (v.abs() <= _MODERATE).all():
             return None
@@ -179,7 +181,7 @@ def _fault(
     args: tuple[Any, ...],
     result: Any,
 ) -> str | None:
-    """Return the fault of a function's result, or None; by several rules it must be a tuple."""
+    """Return the fault of a function's result, or None; several rules require a tuple."""
     parts = result if len(rules) > 1 else (result,)
     if not isinstance(parts, tuple) or len(parts) != len(rules):
         meanings = "), (".join(rule.meaning for rule in rules)
@@ -239,7 +241,7 @@ def _model(args: tuple[Any, ...]) -> Tensor | None:
 
 
 def _sizes(args: tuple[Any, ...]) -> dict[str, int]:
-    """Return the sizes that letters stand for: C clients, P parameters."""
+    """Return the sizes for which letters stand: C clients, P parameters."""
     sizes = {}
     for arg in args:
         if isinstance(arg, ClientInfo):
@@ -251,7 +253,7 @@ def _sizes(args: tuple[Any, ...]) -> dict[str, int]:
 
 
 class Form(NamedTuple):
-    """The shape of a tensor, as in ``Rule``, and its type; None is any."""
+    """Shape of a tensor, as in ``Rule``, and its type; None allows any type."""
 
     shape: str
     dtype: torch.dtype | None = None
@@ -265,9 +267,9 @@ class Form(NamedTuple):
         """Return "NAME; expected FORM" for a message; None if the tensor fits.
 
         Args:
-            name: The tensor as messages show it.
+            name: Description of the tensor in messages.
             v: The tensor.
-            sizes: The sizes that letters of the shape stand for.
+            sizes: Sizes for which the letters of the shape stand.
         """
         forms = self.shape.split("|")
         fits = any(_fits(v, form.split(), sizes) for form in forms)
@@ -288,7 +290,7 @@ class Form(NamedTuple):
 
 
 def _form(v: Tensor) -> Form:
-    """Return the form of a tensor; a table that begins without rows keeps its columns."""
+    """Return the form of a tensor; a dimension of size 0, as in an empty table, may grow."""
     return Form(" ".join(str(n or "*") for n in v.shape), v.dtype)
 
 
@@ -317,7 +319,7 @@ def _names(state: Mapping[str, Any]) -> str:
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of real numbers in a result or in arguments, with their names."""
+    """Yield the floating-point tensors in a result or in arguments, with their names."""
     if isinstance(value, Tensor) and value.is_floating_point():
         yield "a tensor", value
     elif isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The states that clients keep between rounds, [N, ...].
+"""Client states, [N, ...], which persist between rounds.
 
-They are on the device, in host memory or in a file, depending on their size.
+Depending on their size, they are kept on the device, in host memory or in a file.
 """
 
 import mmap
@@ -20,8 +20,8 @@ Place = Literal["device", "host", "file"]
 
 _HOST = torch.device("cpu")
 _SHARE = 0.5  # share of the free memory that the states may take
-_BLOCK = 2**20  # values of states that are compared at once
-_BITS = {  # by bytes of an element
+_BLOCK = 2**20  # number of state values compared at once
+_BITS = {  # by bytes per element
     1: torch.uint8,
     2: torch.int16,
     4: torch.int32,
@@ -31,17 +31,17 @@ _BITS = {  # by bytes of an element
 
 @dataclass
 class StateAllocator:
-    """Allocates the states that clients keep between rounds.
+    """Allocator of the client states that persist between rounds.
 
     Attributes:
         device: The device of the computation.
-        wanted: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of
-            these in which the states take at most half of the free space.
-        folder: The folder for files; created when it is needed.
-        processes: Number of processes that share the main memory, each with states of its own.
-        place: The place of the last allocation; None if there was nothing to allocate.
-        bytes: The size of the last allocation.
-        first: The state that all clients have in it at first.
+        wanted: Requested place: "device", "host" (main memory), "file" (memory-mapped), or "auto":
+            the first of these in which the states take at most half of the free space.
+        folder: Folder for files, created when needed.
+        processes: Number of processes that share the main memory, each with its own states.
+        place: Place of the last allocation; None if there was nothing to allocate.
+        bytes: Size of the last allocation in bytes.
+        first: Initial state of every client in the last allocation.
     """
 
     device: torch.device
@@ -53,7 +53,7 @@ class StateAllocator:
     first: State = field(default_factory=dict)
 
     def allocate(self, one: State, count: int) -> State:
-        """Return the states of ``count`` clients that all start with the state ``one``.
+        """Return the states of ``count`` clients, which all start with the state ``one``.
 
         Raises:
             NotWritten: If there is no space for a file.
@@ -85,11 +85,11 @@ class StateAllocator:
         return self.bytes * processes <= _SHARE * free_bytes(device)
 
     def packed(self, states: State) -> State:
-        """Return the states [N, ...] in the form that a checkpoint has.
+        """Return the states [N, ...] in the form stored in a checkpoint.
 
-        If at most half of the clients have left their first state, only their states are kept:
-        ``NAME`` has these rows, ``NAME/rows`` the clients, and ``NAME/first`` the state of the
-        others.
+        If at most half of the clients have left their initial state, only their states are stored:
+        ``NAME`` contains their rows, ``NAME/rows`` their ids, and ``NAME/first`` the state of the
+        other clients.
         """
         packed = dict(states)
         for name, first in self.first.items():
@@ -107,11 +107,11 @@ class StateAllocator:
         fresh: State,
         count: int,
     ) -> State:
-        """Return the states of ``count`` clients from the form of a checkpoint.
+        """Return the states of ``count`` clients from the form stored in a checkpoint.
 
         Args:
             packed: The result of ``packed``.
-            fresh: The state of a client that has not been trained; it has the same entries.
+            fresh: State of a client that has not been trained, with the same entries.
             count: Number of clients.
         """
         first = {}
@@ -126,7 +126,7 @@ class StateAllocator:
 
 
 def _changed(states: Tensor, first: Tensor) -> Tensor:
-    """Return the clients, ascending, whose states [N, ...] differ from ``first`` in any bit."""
+    """Return the ids, ascending, of clients whose states differ from ``first`` in any bit."""
     bits = _BITS[states.element_size()]
     first = first.reshape(1, -1).view(bits)
     rows = states.reshape(len(states), -1).view(bits)
@@ -142,7 +142,7 @@ def _in_memory(v: Tensor, count: int) -> Tensor:
     size = count * v.nbytes
     if v.is_cuda or not size or v.any():
         return v.expand(count, *v.shape).clone()
-    # zeros: the system gives a page when it is first changed
+    # zeros: the system allocates a page only when it is first changed
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=v.dtype).view(count, *v.shape)
 
@@ -150,7 +150,7 @@ def _in_memory(v: Tensor, count: int) -> Tensor:
 def _in_file(path: Path, v: Tensor, count: int) -> Tensor:
     """Return ``count`` copies of a state in a memory-mapped file.
 
-    The file is written without mapping it, so that pages that no client changes take no memory.
+    The file is not mapped while it is written, so that pages that no client changes take no memory.
     """
     row = v.cpu().numpy()
     with replacing(path) as part:

@@ -1,6 +1,6 @@
 """One round of local work.
 
-A cohort is cut into parts, the parts are trained, and their results are put together.
+A cohort is divided into parts, the parts are trained, and their results are combined.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from fedbench.simulation.local_work import (
 )
 from fedbench.simulation.measurements import ExamplePlan, Measurements
 
-# uploads of a cohort up to this size are held at once; they are added up part by part above it
+# uploads of a cohort up to this size are held at once; larger ones are added up part by part
 _HELD_BYTES = 2**28
-_LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
+_LEAST_SHARES = 8  # minimum number of shares of a cohort that is too large for one share
 
 
 class PartResult(NamedTuple):
-    """The result of the local phase of one part, of c clients."""
+    """Result of the local phase of one part with c clients."""
 
-    uploads: State  # [c, ...]; those that are held
+    uploads: State  # [c, ...]; uploads that are held
     after: State  # [c], measured at the local models
-    states: State  # [c, ...], of the clients
-    sums: State  # [P] float64, of the uploads that are added up
-    types: dict[str, torch.dtype]  # of these uploads
-    size: int  # of all uploads, in bytes
+    states: State  # [c, ...]; new client states
+    sums: State  # [P] float64; sums of the uploads that are added up
+    types: dict[str, torch.dtype]  # types of the uploads that are added up
+    size: int  # size of all uploads in bytes
 
 
 class CohortResult:
-    """The result of the local phase of a cohort, put together from its parts.
+    """Result of the local phase of a cohort, combined from its parts.
 
-    Several threads may call the methods. Sums are formed in the order of the parts, whichever
-    finishes first.
+    Several threads may call the methods. Sums are formed in the order of the parts, regardless of
+    which part finishes first.
 
     Args:
         ids: The clients of the cohort [C].
-        home: The states of all clients [N, ...], in which new states replace the old ones; None
-            keeps them apart.
+        home: States of all clients [N, ...], in which new states replace the old ones. If None, new
+            states are kept separately.
 
     Attributes:
         in_place: Whether the new states replace the old ones.
-        uploads: The uploads, [C, ...]; at the end also those that are added up, [P].
-        sums: What is added up, [P] float64.
-        types: The types of these uploads.
-        client_states: New states of the clients, [C, ...]; empty if they are where they belong.
-        after: What is measured at the local models, [C].
-        bytes_up: Size of all uploads.
+        uploads: The uploads, [C, ...]; at the end, also the sums of uploads, [P].
+        sums: Sums of the uploads that are added up, [P] float64.
+        types: Types of the uploads that are added up.
+        client_states: New client states, [C, ...]; empty if they have replaced the old ones.
+        after: Measurements at the local models, [C].
+        bytes_up: Size of all uploads in bytes.
     """
 
     def __init__(self, ids: Tensor, home: State | None) -> None:
@@ -89,7 +89,7 @@ class CohortResult:
         rows: Tensor | slice,
         some: State,
     ) -> None:
-        """Copy what the clients at ``rows`` have to their places in ``total``."""
+        """Copy the entries of the clients at ``rows`` to their places in ``total``."""
         for name, v in some.items():
             if name not in total:
                 place = v.new_empty(len(self._ids), *v.shape[1:])
@@ -101,7 +101,7 @@ class CohortResult:
         item: tuple[int, Part],
         result: PartResult,
     ) -> None:
-        """Store the result of a numbered part, and add its sums to those of the parts before."""
+        """Store the result of a numbered part, and add its sums to those of earlier parts."""
         number, part = item
         self.store(self.after, part.rows, result.after)
         self.store(self.uploads, part.rows, result.uploads)
@@ -121,7 +121,7 @@ class CohortResult:
     def missing(self) -> np.ndarray:
         """Return the positions of the clients that have not finished.
 
-        The parts are numbered from 0 again.
+        The numbering of parts starts at 0 again.
         """
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
             self._add_sums(self._waiting.pop(number))
@@ -138,18 +138,19 @@ class CohortResult:
 
 @dataclass(eq=False)
 class Cohort:
-    """The clients of one round with the plan of their work.
+    """The clients of one round, and the plan of their work.
 
-    It is reused while the same clients do the same work.
+    A cohort is reused as long as the same clients do the same work.
 
     Attributes:
-        ids: The clients [C], ascending.
-        tau: Their local steps [C].
+        ids: Ids of the clients [C], ascending.
+        tau: Number of local steps of each client [C].
         data: The data set.
         work: The local work.
-        measurements: Measures the local models; its engine says how the work is carried out.
+        measurements: Measurements of the local models, whose engine also carries out the local
+            work.
         seed: Random seed of the run.
-        purpose: The stream that the order of the examples is drawn from.
+        purpose: Random stream from which the order of the examples is drawn.
     """
 
     ids: np.ndarray
@@ -170,9 +171,9 @@ class Cohort:
         round: int,
         probe: State | None = None,
     ) -> ClientInfo:
-        """Return the facts of the cohort, leaves [C].
+        """Return the facts of the cohort, with leaves [C].
 
-        ``weights``, "size" or "uniform", decides the aggregation weights p.
+        ``weights``, "size" or "uniform", determines the aggregation weights p.
         """
         device = self.data.x.device
         dtype = self.data.dtype
@@ -212,11 +213,11 @@ class Cohort:
             clients: States of all clients, [N, ...].
             info: Facts of the cohort; leaves [C].
             round: Rounds done before this one.
-            weights: Weights [C] of the uploads that may be added up as clients finish, by name.
-                They are if holding them all would take much memory. New states of the clients then
-                replace the old ones in ``clients``, unless the method has a second local phase.
-                None keeps the uploads and the states apart.
-            size: The size of uploads as they are sent.
+            weights: Weights [C], by name, of the uploads that may be added up as clients finish;
+                they are added up if holding them all would take much memory. If given, new client
+                states replace the old ones in ``clients``, unless the method has a second local
+                phase. If None, uploads and states are kept separately.
+            size: Function that returns the size in bytes of uploads as sent.
 
         Raises:
             OutOfMemory: If the local phase of one client does not fit.
@@ -272,7 +273,7 @@ class Cohort:
         return kernel.supports(algo.step) and kernel.reads(self.data)
 
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
+        """Return Σ ω_k v_k in float64, for ω [C] and v [C, P]."""
         kernel = self.engine.kernel
         if kernel is not None and values.dtype == self.data.dtype:
             return kernel.weighted_sum(weights, values)
@@ -283,9 +284,9 @@ class Cohort:
         compiled: bool,
         positions: np.ndarray,
     ) -> list[Part]:
-        """Return the clients at ``positions`` in parts; those of the whole cohort are kept.
+        """Divide the clients at ``positions`` into parts; the parts of the whole cohort are kept.
 
-        They are cut again once an allocation error has lowered what is done at once.
+        The cohort is divided again after an allocation error has lowered the limits.
         """
         limits = self.engine.limits
         whole = len(positions) == len(self.ids)
@@ -313,7 +314,7 @@ class Cohort:
         kernel: DenseKernel,
         cost: np.ndarray,
     ) -> list[np.ndarray]:
-        """Return the clients of each call of compiled code, given the costs of all clients [C]."""
+        """Return the clients for each call of compiled code, given the costs of all clients [C]."""
         most = min(kernel.most_clients, self.engine.limits.clients)
         clients = len(cost)
         if clients <= most:
@@ -324,7 +325,7 @@ class Cohort:
         # workers
         count = max(-(-clients // most), _LEAST_SHARES)
         shares = np.array_split(np.arange(clients), min(clients, count))
-        # the longest first, so that no thread waits for it alone
+        # longest first, so that the other threads do not wait for it at the end
         return sorted(shares, key=lambda p: -cost[p].sum())
 
 
@@ -336,9 +337,9 @@ class Part:
 
     Attributes:
         cohort: The cohort.
-        positions: Their positions in it [c]; ordered by falling number of steps, unless the code is
-            compiled.
-        compiled: Whether the engine's compiled code carries it out.
+        positions: Positions of the clients in the cohort [c], in descending order of steps unless
+            ``compiled``.
+        compiled: Whether the engine's compiled code trains the part.
         rows: The positions, on the device of the data; a slice if they are consecutive.
     """
 
@@ -376,7 +377,7 @@ class Part:
         info: ClientInfo,
         round: int,
     ) -> tuple[State, State, State]:
-        """Return the uploads, the new client states and the last local variables, [c, ...].
+        """Return the uploads, the new client states and the final local variables, [c, ...].
 
         Args:
             algo: The method.
@@ -408,9 +409,9 @@ class Part:
         return uploads, states, local
 
     def measured(self, local: State, needs: Set[str]) -> State:
-        """Return the measurements [c] that a method needs of the local models.
+        """Return the measurements [c] of the local models that a method needs.
 
-        They are taken on the clients' training examples.
+        The models are measured on the clients' training examples.
         """
         if not needs & {"loss_after", "accuracy_after"}:
             return {}
@@ -422,7 +423,7 @@ class Part:
 def read_rows(states: State, ids: Tensor) -> State:
     """Return the states of the clients ``ids`` [c] on the device of ``ids``.
 
-    The states of all clients [N, ...] may be on another one.
+    The states of all clients [N, ...] may be on another device.
     """
     rows = {}
     for name, v in states.items():

@@ -1,8 +1,8 @@
-"""Diagnostics: what a run measures besides accuracies and losses.
+"""Diagnostics: measurements of a run besides accuracies and losses.
 
-The loop and the trainer know no diagnostic by name. A new one is a subclass of ``Diagnostic`` in
-``DIAGNOSTICS``. What diagnostics may look at inside a round is declared by the method, in
-``Algorithm.exposes``.
+The loop and the trainer do not refer to diagnostics by name. To add a diagnostic, list a subclass
+of ``Diagnostic`` in ``DIAGNOSTICS``. A method declares in ``Algorithm.exposes`` the values that
+diagnostics may read within a round.
 """
 
 import inspect
@@ -27,8 +27,8 @@ from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
-_SHOWN = 10  # clients whose moments are compared
-# parameters that metrics of the user's own may have
+_SHOWN = 10  # number of clients whose moments are compared
+# parameters that the user's metrics may have
 _ARRAYS = ("accuracy", "loss", "weights")
 
 
@@ -39,8 +39,8 @@ class Watched:
     Attributes:
         stages: The stages of the run.
         task: The model and its loss.
-        measurements: Measures losses.
-        ignored: Clients that count in no metric over clients.
+        measurements: Measurements of losses.
+        ignored: Ids of the clients that are excluded from all metrics over clients.
     """
 
     stages: Sequence[Stage]
@@ -55,13 +55,14 @@ class Watched:
 
 
 class Diagnostic:
-    """A diagnostic of one run. Every default does nothing.
+    """Base class of a diagnostic of one run. All methods do nothing by default.
 
     Attributes:
-        column: The column that it fills in the rows of the run; None if it has no column.
-        optional: Whether only runs measure it whose configuration has true under its name.
-        exposed: What a method of the run must expose for it; None for nothing.
-        observer: Observes what clients and server exchange, or None.
+        column: Name of the column in the rows of the run; None if the diagnostic has no column.
+        optional: Whether the diagnostic is measured only in runs whose configuration sets its name
+            to true.
+        exposed: Name of a value that a method of the run must expose; None if no value is needed.
+        observer: Observer of the exchanges between clients and server, or None.
     """
 
     column: ClassVar[str | None] = None
@@ -77,7 +78,7 @@ class Diagnostic:
         return None
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Keep what later rounds need; called after ``measure``, and when a run resumes."""
+        """Keep the values that later rounds need; called after ``measure`` and on resuming."""
 
     def document(self) -> dict[str, Any] | None:
         """Return the result for the file <name>.json of a finished run; None if there is none."""
@@ -118,8 +119,7 @@ class ImprovedClients(Diagnostic):
         if self._before is None or not len(cohort):
             return None
 
-        # both from the same blocks of examples: a loss that did not change is not a rounding error
-        # away
+        # both on the same blocks of examples, so that equal losses do not differ by rounding
         data_before, w_before = self._before
         mean_losses = self.run.measurements.mean_losses
         before = mean_losses(data_before, cohort, w_before)
@@ -134,8 +134,8 @@ class ImprovedClients(Diagnostic):
 class MomentSimilarity(Diagnostic):
     """Similarity of the clients' first moments in the last round.
 
-    It is measured for methods that expose "moments". A checkpoint has no moments: none is written
-    after the last round.
+    Only methods that expose "moments" are measured. Checkpoints contain no moments, because no
+    checkpoint is written after the last round.
     """
 
     exposed = "moments"
@@ -178,9 +178,9 @@ COLUMNS = tuple(d.column for d in DIAGNOSTICS.values() if d.column is not None)
 def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     """Return the similarity of the clients' first moments, [K, K].
 
-    Source: FedCAda (Zhou et al. 2024, Eq. 2). It is the linear CKA of each weight tensor, reshaped
-    to [out, rest], averaged over the tensors. Vectors, such as biases, are left out, and so are
-    tensors without variance.
+    Source: FedCAda (Zhou et al. 2024, Eq. 2). The similarity is the linear CKA of each weight
+    tensor, reshaped to [out, rest], averaged over the tensors. Vectors, such as biases, are left
+    out, and so are tensors without variance.
 
     Args:
         task: The model.
@@ -208,8 +208,8 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
 
     Sources: Kornblith et al., ICML 2019; FedCAda, Eq. 2.
 
-    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their
-    columns. It is 1 for matrices that are equal up to scale, and NaN if one of them has no
+    The value is ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, for matrices [n, a] and [n, b] with
+    centred columns. It is 1 for matrices that are equal up to scale, and NaN if one of them has no
     variance.
     """
     x = _centred(x)
@@ -238,15 +238,15 @@ def _centred(m: np.ndarray) -> np.ndarray:
 
 
 class CustomMetric:
-    """A metric of the user's own: a function of per-client arrays that returns a number.
+    """A user's metric: a function of per-client arrays that returns a number.
 
-    It is measured at every evaluated round.
+    The metric is measured at every evaluated round.
 
     Args:
-        name: Its column in ``rounds.jsonl``.
-        function: The function. Of the arrays ``accuracy``, ``loss`` and ``weights`` [N] it takes
-            those that it has parameters for.
-        options: Its other arguments.
+        name: Name of its column in ``rounds.jsonl``.
+        function: Function that receives each of the arrays ``accuracy``, ``loss`` and ``weights``
+            [N] for which it has a parameter.
+        options: Other arguments of the function.
 
     Raises:
         RequestError: If the name is taken or cannot name a column, or the function has other

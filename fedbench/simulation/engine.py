@@ -1,4 +1,4 @@
-"""The engine of a simulation: how many clients side by side, on how many threads, within memory."""
+"""The engine of a simulation: cohort size, worker threads and memory limits."""
 
 import gc
 from collections.abc import Callable, Iterable
@@ -39,20 +39,20 @@ class Limits:
 
 
 class Engine:
-    """How the simulation is carried out; nothing here changes the result beyond rounding.
+    """Execution of a simulation; its settings affect results only through rounding.
 
     Args:
-        oracle: Computes losses and gradients.
+        oracle: Oracle that computes losses and gradients.
         mode: "loop", "stacked" or "compiled", for the record of the run.
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
-        kernel: Compiled code for what it can express; None for none.
-        automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
+        kernel: Compiled code for the models and steps that it supports, or None.
+        automatic: Whether ``cohort_size`` was chosen for the machine rather than by the user.
         ranks: The processes that share the work.
 
     Attributes:
-        limits: What allocation errors have left of these numbers.
-        notify: Called with a sentence when an allocation error changes the limits.
+        limits: Limits on these numbers, lowered after allocation errors.
+        notify: Function called with a sentence when an allocation error changes the limits.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class Engine:
         return self.workers * self.ranks.world_size
 
     def resume(self, limits: Limits, cohort_size: int) -> None:
-        """Go on with the limits of an interrupted run, and its chunks unless the user chose others.
+        """Adopt an interrupted run's limits and, unless the user set one, its cohort size.
 
         Args:
-            limits: The limits of the run.
-            cohort_size: Its number of clients side by side, on which sums depend by rounding.
+            limits: Limits of the interrupted run.
+            cohort_size: Number of clients that the run trained side by side, which affects sums by
+                rounding.
         """
         self.limits = limits
         if self._automatic:
@@ -111,15 +112,15 @@ class Engine:
     ) -> list[U]:
         """Apply ``f`` to every item, on all worker threads of all processes, and keep the order.
 
-        Worker threads record no gradients; the caller switches them off for the case that there are
-        none. When an error is raised, no thread is at work any more.
+        Worker threads record no gradients; the caller must disable gradients, in case there are no
+        worker threads. When an error is raised, all threads have stopped working.
 
         Args:
-            f: What is applied.
-            items: The items; the longest work first.
-            store: Stores the result of an item as soon as it is there, on any thread; results are
-                not returned then.
-            threads: Whether to use other threads and processes, which a worker thread must not.
+            f: Function to apply.
+            items: The items, longest work first.
+            store: Function that stores the result of an item as soon as it is available, on any
+                thread. If given, results are not returned.
+            threads: Whether to use other threads and processes; must be false on a worker thread.
         """
         ranks = self.ranks if threads else ALONE
         workers = self.workers if threads else 1
@@ -156,18 +157,18 @@ class Engine:
         used: Callable[[], int],
         smallest: str,
     ) -> T:
-        """Return ``work()``; if memory runs out, do half as much at once and start it again.
+        """Return ``work()``; if memory runs out, halve the simultaneous work and call it again.
 
-        The clients or examples of a thread are halved down to one, then the threads are halved. The
-        limits hold for the rest of the run.
+        The number of clients or examples per thread is halved down to one, then the number of
+        threads is halved. The limits hold for the rest of the run.
 
         Args:
-            work: A function that follows the limits and can be called again: what it has finished
-                it does not repeat, and what it has not finished it has not changed.
-            unit: What it does several of at once.
-            used: Returns how many of them a thread does at once.
-            smallest: What remains to be done at once in the end, and how to make it smaller, for
-                the message.
+            work: Function that follows the limits and can be called again: it does not repeat
+                finished parts and leaves unfinished parts unchanged.
+            unit: Unit of the simultaneous work.
+            used: Function that returns the number of units that a thread processes at once.
+            smallest: Description of the smallest possible work, and advice on reducing it, for the
+                message.
 
         Raises:
             OutOfMemory: If one client or example does not fit on a single thread.
@@ -176,7 +177,7 @@ class Engine:
             try:
                 return work()
             except (MemoryError, RuntimeError) as error:
-                # several processes all do less at once, or all end
+                # several processes must all lower their limits, or all end
                 local = self.ranks.world_size > 1 and error is not self.ranks.raised
                 if local or not allocation_failed(error):
                     raise
@@ -214,7 +215,7 @@ class Engine:
 
 
 def _prepare_thread() -> None:
-    """Set a worker thread up as the main thread is: these settings belong to a thread."""
-    # they take a CPU several times as long, and decaying moments are full of them
+    """Set up a worker thread like the main thread, since these settings apply per thread."""
+    # denormal numbers take a CPU several times as long, and decaying moments are full of them
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)

@@ -1,6 +1,6 @@
 """Losses and accuracies on the data of every client, and fairness over clients.
 
-Accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and
+Accuracies are fractions in [0, 1], and the variance is that of fractions; tables print percent and
 percent².
 """
 
@@ -20,8 +20,8 @@ TAILS = (5, 10, 20, 30)  # percent
 class SplitSums(NamedTuple):
     """Measurements on the test or validation examples, per client [N]."""
 
-    n: np.ndarray  # examples; may be 0
-    correct: np.ndarray  # correct ones; for sequences the sum of their fractions of correct tokens
+    n: np.ndarray  # number of examples; may be 0
+    correct: np.ndarray  # correct examples; for sequences, the sum of fractions of correct tokens
     loss: np.ndarray  # sums of losses, in nats
 
     def metrics(
@@ -29,7 +29,7 @@ class SplitSums(NamedTuple):
         split: str,
         prefix: str,
     ) -> dict[str, float]:
-        """Return the loss of the split, "test" or "val", and its accuracies, prefixed."""
+        """Return the loss of the split, "test" or "val", and its accuracies with a prefix."""
         tested = self.n > 0
         n = self.n[tested]
         accuracies = accuracy_metrics(self.correct[tested] / n, n)
@@ -57,10 +57,10 @@ class SplitSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of one model, or of each client's own: per-client arrays [N] on the host.
+    """Measurements of one model or of one model per client, as arrays [N] on the host.
 
     Attributes:
-        ids: The clients, ascending; here N is their number.
+        ids: Ids of the N evaluated clients, ascending.
         n_train: Number of training examples.
         train_loss: Sum of the losses of the training examples, in nats; NaN if they were not
             evaluated.
@@ -80,8 +80,8 @@ class Evaluation:
         """Return the metrics of the federation; losses are means over all examples of all clients.
 
         Clients without test examples are left out of the accuracies, which are NaN if no client has
-        any. With validation examples, all metrics of the test examples are measured on them too,
-        under ``val_...``.
+        any. If there are validation examples, all metrics of the test examples are also computed on
+        them, as ``val_...``.
         """
         with np.errstate(invalid="ignore"):
             metrics = {"train_loss": float(self.train_loss.sum() / self.n_train.sum())}
@@ -119,16 +119,16 @@ def evaluate(
     train: bool = True,
     ids: np.ndarray | None = None,
 ) -> Evaluation:
-    """Evaluate a model w [P], or each client's own [N, P], on the clients' examples of all splits.
+    """Evaluate one model w [P], or one per client [N, P], on the clients' examples of all splits.
 
-    One model on a central test set is evaluated once.
+    One model on a central test set is evaluated only once.
 
     Args:
-        measurements: Carries them out.
+        measurements: Object that carries out the measurements.
         data: The federated data set.
         w: The model or the models.
-        train: Whether the training examples are evaluated too.
-        ids: The clients to evaluate, ascending; None is all.
+        train: Whether to evaluate the training examples, too.
+        ids: Ids of the clients to evaluate, ascending. If None, all clients.
     """
     ids = np.arange(data.num_clients) if ids is None else ids
 
@@ -165,8 +165,8 @@ def weighted_tail(
 ) -> float:
     """Return the weighted mean of the lowest max(1, floor(p N / 100)) values.
 
-    Clients that are tied at the edge of the tail share the places that are left: all of them belong
-    to it, each with the same fraction of its weight, so that the result does not depend on their
+    Clients that are tied at the edge of the tail share the remaining places: all of them belong to
+    the tail, each with the same fraction of its weight, so that the result does not depend on their
     order.
     """
     count = tail_size(len(values), percent)
@@ -181,7 +181,7 @@ def weighted_tail(
 def tail_size(clients: int, percent: float) -> int:
     """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)).
 
-    The code of q-FFL (Li et al., ICLR 2020) rounds down.
+    Rounding down follows the code of q-FFL (Li et al., ICLR 2020).
     """
     return max(1, floor(percent * clients / 100 + 1e-9))  # 0.29 * 100 is a little less than 29
 
@@ -189,8 +189,9 @@ def tail_size(clients: int, percent: float) -> int:
 def angle_degrees(values: np.ndarray) -> float:
     """Return the angle between the values and (1, ..., 1), in degrees.
 
-    It is arccos(Σ a / (√N ||a||)) = atan(STD / mean). If all values are 0 there is no direction,
-    and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2 of its appendix.)
+    The angle is arccos(Σ a / (√N ||a||)) = atan(STD / mean). If all values are 0, the direction is
+    undefined and the angle is 90. (Fairness measure of Li et al., ICLR 2020, appendix, Definition
+    2.)
     """
     mean = _mean(values)
     if mean <= 0:
@@ -200,7 +201,7 @@ def angle_degrees(values: np.ndarray) -> float:
 
 
 def kl_uniform(values: np.ndarray) -> float:
-    """Return KL(a/Σa || uniform) = Σ p ln(N p) in nats; 0 ln 0 is 0, and all values 0 give 0."""
+    """Return KL(a/Σa || uniform) = Σ p ln(N p) in nats, with 0 ln 0 = 0; 0 if all values are 0."""
     total = values.sum()
     if total <= 0:
         return 0.0
@@ -218,8 +219,8 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
         n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted``
             columns.
 
-    Standard deviation and variance are those of the population (ddof 0). Without any client all are
-    NaN.
+    Standard deviation and variance are those of the population (ddof 0). Without clients, all
+    columns are NaN.
     """
     if not len(accuracy):
         names = accuracy_metrics(np.ones(1), np.ones(1))
@@ -253,7 +254,7 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
 
 def _mean(values: np.ndarray) -> float:
-    # as ``values.mean()``, which takes four times as long
+    # same as ``values.mean()``, which takes four times as long
     return float(np.add.reduce(values)) / len(values)
 
 

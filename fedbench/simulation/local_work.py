@@ -1,7 +1,7 @@
-"""The local work of a chunk of clients at once: the examples of each client at each step.
+"""Local work of a chunk of clients at once: the examples of each client at each step.
 
-The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a
-pure function, the same for every algorithm, engine mode, cohort size and device.
+A client's examples in an epoch are ordered by hashes of (seed, round, epoch, row): a pure function,
+the same for every algorithm, engine mode, cohort size and device.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from fedbench.data.dataset import FederatedDataset
 
 # a chunk's batches differ in size by at most this factor, plus this many examples
 _SIMILAR, _SLACK = 1.25, 8
-_BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster
+_BLOCK_BYTES = 32 * 2**20  # features gathered at once; larger blocks only take more memory
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class LocalWork:
 
     Attributes:
         lr: η_l, the learning rate of the local solver, in the first round.
-        batch_size: Number of examples of a batch; None is one batch of all examples of a client, in
-            stored order.
-        epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; lo =
-            hi is a fixed number.
+        batch_size: Number of examples in a batch. If None, one batch of all examples of a client,
+            in stored order.
+        epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; fixed
+            if lo = hi.
         steps: Fixed number of steps instead of epochs, or None.
         random: Whether training steps draw random numbers (dropout).
         augment: Augmentation of training images, or None.
-        schedule: How the learning rate changes from round to round.
+        schedule: Schedule of the learning rate over the rounds.
     """
 
     lr: float
@@ -67,11 +67,11 @@ class LocalWork:
     ) -> np.ndarray:
         """Return τ_k, the number of local steps of each client in this round.
 
-        The short last batch of an epoch counts.
+        A shorter last batch of an epoch counts as a step.
 
         Args:
-            ids: The clients [C].
-            n: Their numbers of training examples [C].
+            ids: Ids of the clients [C].
+            n: Number of training examples of each client [C].
             seed: Random seed of the run.
             round: Rounds done before this one.
             epochs: Number of epochs that replaces ``self.epochs`` and ``self.steps``, or None.
@@ -99,20 +99,20 @@ def chunks(
     widths: np.ndarray,
     size: int,
 ) -> list[np.ndarray]:
-    """Cut a cohort into chunks of at most ``size`` clients that have similar work.
+    """Divide a cohort into chunks of at most ``size`` clients with similar work.
 
-    Clients are ordered by falling steps, then by falling batch width, so that those that finish
-    leave the batch of their chunk; a chunk ends early where padding to its widest batch would waste
+    Clients are in descending order of steps, then of batch width, so that clients that finish can
+    leave the batch of their chunk. A chunk ends early if padding to its widest batch would waste
     more than a quarter.
 
     Args:
-        ids: The clients [C].
-        tau: Their numbers of local steps [C].
-        widths: Sizes of their largest batches [C].
-        size: Maximum number of clients of a chunk.
+        ids: Ids of the clients [C].
+        tau: Number of local steps of each client [C].
+        widths: Size of each client's largest batch [C].
+        size: Maximum number of clients in a chunk.
 
     Returns:
-        Positions in ``ids``, each exactly once.
+        Positions in ``ids`` for each chunk; every position occurs exactly once.
     """
     order = np.lexsort((ids, -widths, -tau))
     ordered_widths = widths[order]
@@ -138,16 +138,17 @@ def balanced(
 ) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
-    The items in order of falling cost are cut where the sum of the costs passes the next equal
-    share.
+    The items are sorted by descending cost and cut wherever the cumulative cost passes the next
+    equal share.
 
     Args:
-        cost: Costs [C], whole numbers of 0 or more.
+        cost: Costs [C], non-negative integers.
         parts: Number of parts.
-        most: Largest number of items of a part, of which there are then more; None is no limit.
+        most: Largest number of items in a part; such a limit may increase the number of parts. If
+            None, there is no limit.
 
     Returns:
-        The items of each part that has any, ascending; each item exactly once.
+        The items of each non-empty part, ascending; every item occurs exactly once.
     """
     order = np.argsort(-cost, kind="stable")
     ordered_cost = cost[order]
@@ -159,7 +160,7 @@ def balanced(
 
 
 def _at_most(size: int, groups: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the groups that have items, cut into equal parts of at most ``size`` items."""
+    """Return the non-empty groups, cut into equal parts of at most ``size`` items."""
     parts: list[np.ndarray] = []
     for group in groups:
         if len(group):
@@ -175,16 +176,16 @@ def ragged_arange(counts: np.ndarray) -> np.ndarray:
 
 
 class BatchLayout:
-    """The places of the examples of a chunk in its batches.
+    """The places of a chunk's examples in its batches.
 
-    They do not depend on the order of the examples, so that a plan is computed once for each set of
-    clients. Batches are packed step by step. The clients are ordered by falling τ, so that those
-    still at work at step t are the first active[t].
+    The layout does not depend on the order of the examples, so that it is computed once for each
+    set of clients. Batches are packed step by step. The clients are in descending order of τ, so
+    that the first active[t] clients are still at work at step t.
 
     Args:
-        ids: The clients [c], ordered by falling ``tau``.
-        tau: Their numbers of local steps [c].
-        data: The data set, whose training rows are used.
+        ids: Ids of the clients [c], in descending order of ``tau``.
+        tau: Number of local steps of each client [c].
+        data: The data set, of which the training rows are used.
         work: The local work.
     """
 
@@ -198,12 +199,12 @@ class BatchLayout:
         n = data.train.counts[ids]
         width = int(work.widths(n).max())
         per_epoch = -(-n // width)
-        epochs = -(-tau // per_epoch)  # begun
+        epochs = -(-tau // per_epoch)  # number of epochs begun
 
         steps = np.arange(tau.max(initial=0))
         finished = np.searchsorted(tau[::-1], steps, side="right")
         self.active: list[int] = (len(ids) - finished).tolist()
-        # the first of the packed batches of each step
+        # index of the first packed batch of each step
         starts = np.concatenate([[0], np.cumsum(self.active)])
         self.shape = (int(starts[-1]), width)
 
@@ -238,10 +239,10 @@ class BatchLayout:
         weight = to_device(1.0 / in_batch, device, data.dtype)
         self.weight = self._pack(weight)
 
-        # bits of a hash that fit into int64 with a segment's number
+        # bits of a hash that fit into int64 together with a segment's number
         self.bits = 62 - len(client).bit_length()
 
-        # examples in the batch of a client that is alone, by step: its short batches are not padded
+        # batch size, by step, of a client alone at work: its short batches are not padded
         batch_of_step = steps % per_epoch[0]
         left = n[0] - batch_of_step * width
         self.lone = np.minimum(width, left).tolist()
@@ -272,7 +273,7 @@ class BatchLayout:
         if self.augment is not None:
             base = key(seed, Purpose.AUGMENT, purpose, round)
             views = self._pack(fold_in(base, self.epoch, order))
-        keys = None  # of the batches' draws in the model
+        keys = None  # keys of the model's random draws, by batch
         if self.drawing is not None:
             base = key(seed, Purpose.MODEL, purpose, round)
             keys = fold_in(base, *self.drawing)
@@ -304,7 +305,7 @@ class BatchLayout:
             start = block.stop
 
     def _active_at_once(self, step: int) -> list[int]:
-        """Return the numbers of clients at work in the steps from ``step`` on that share a block.
+        """Return the numbers of clients at work in the steps, from ``step`` on, that share a block.
 
         The features of a block are gathered at once.
         """
@@ -322,7 +323,7 @@ class BatchLayout:
         return self.rows.index_select(0, order)
 
     def _pack(self, values: Tensor) -> Tensor:
-        """Return values of the examples in their places in the batches, 0 elsewhere."""
+        """Return the examples' values in their places in the batches, with 0 elsewhere."""
         packed = values.new_zeros(prod(self.shape) + 1)
         packed.scatter_(0, self.slot, values)
         return packed[:-1].view(self.shape)
@@ -336,14 +337,14 @@ def train_chunk(
     info: ClientInfo,
     batches: Iterable[tuple[Batch, int]],
 ) -> State:
-    """Take all local steps of one chunk, and return the last local variables, [C, ...].
+    """Take all local steps of one chunk and return the final local variables, [C, ...].
 
     Args:
         algo: The method.
-        oracle: Computes losses and gradients.
+        oracle: Oracle that computes losses and gradients.
         msg: The broadcast.
         local: The local variables before the first step, [C, ...].
-        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C, 1].
+        info: Facts of the chunk's clients, in descending order of steps, with leaves [C, 1].
         batches: (batch, A) per step; the first A clients are still at work.
     """
     step = algo.step
@@ -408,7 +409,7 @@ def _store_finished(
 ) -> None:
     """Copy the clients start..stop out of ``local``.
 
-    A view of it would keep the memory of the whole chunk alive.
+    A view of ``local`` would keep the memory of the whole chunk alive.
     """
     for name, v in local.items():
         if name not in finished:

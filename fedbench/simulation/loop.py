@@ -1,8 +1,8 @@
-"""The round loop and the exchange of clients and server in a round.
+"""The round loop, and the exchange between clients and server in a round.
 
-It prints and writes nothing and knows no method. Most methods select, broadcast, train and
-aggregate. A set-up exchange, numbers made for the clients, trials, a second local phase and a
-change of the labels are fields of ``Algorithm`` and ``Stage`` that are empty for other methods.
+The loop prints and writes nothing and is independent of the method. Most methods select, broadcast,
+train and aggregate. A set-up exchange, instructions for the clients, trials, a second local phase
+and changes of the labels are optional fields of ``Algorithm`` and ``Stage``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator
     The same arguments on the same device give bit-identical snapshots, resumed or not.
 
     Args:
-        simulation: What is simulated.
+        simulation: The simulation to run.
         resume: Snapshot of the same simulation to continue from; it is not yielded again.
     """
     snapshot = resume
@@ -86,7 +86,7 @@ def run_round(
     if algo.trials is not None:
         uploads, info = participants.run_trials(algo.trials, uploads, info)
 
-    # ``train`` has formed the sums: the step is handed them, or the uploads if there are none
+    # ``train`` has formed the sums: the step receives them, or the uploads if there are no sums
     server = algo.averaging.step(server, uploads, info)
     snapshot = end_round(participants, stage, server)
     if stage.after is not None:
@@ -95,12 +95,12 @@ def run_round(
 
 
 class Snapshot(NamedTuple):
-    """Everything that later rounds depend on, and what the rounds so far have cost.
+    """Everything that later rounds depend on, and the costs of the rounds so far.
 
-    ``clients`` is the loop's own memory and valid until the next snapshot; copy what is to be kept.
+    ``clients`` is the loop's own memory and valid only until the next snapshot; copy it to keep it.
     """
 
-    round: int  # rounds done, over all stages; 0 is the initial model
+    round: int  # number of rounds done, over all stages; 0 for the initial model
     stage: int
     server: State
     clients: State  # client states, [N, ...]
@@ -112,7 +112,7 @@ class Snapshot(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """The exchange of one round, for an observer; copy what is to be kept."""
+    """The exchange of one round, for an observer, which must copy tensors to keep them."""
 
     round: int  # the number of the round, over all stages, from 1
     algorithm: Algorithm
@@ -122,30 +122,30 @@ class Exchange(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """Looks at exchanges; for its rounds all uploads of a cohort are held at once."""
+    """Observer of exchanges; in its rounds, all uploads of a cohort are held at once."""
 
-    # whether to look at a round, by its number over all stages, from 1
+    # whether to observe a round, given its number over all stages, from 1
     wants: Callable[[int], bool]
     observe: Callable[[Exchange], None]
 
 
 @dataclass
 class Simulation:
-    """Everything that stays the same over the rounds of a run, and the last cohorts.
+    """Everything that is constant over the rounds of a run, and the last cohorts.
 
     Attributes:
         stages: The stages; the model passes from one to the next.
         data: The federated data set.
         work: The local work of a client in a round.
-        measurements: Measures losses with the model and the engine of the run, and shares them with
-            those who evaluate the snapshots.
+        measurements: Measurements with the model and the engine of the run, shared with the code
+            that evaluates the snapshots.
         w: The initial model [P].
         seed: Random seed of the run.
-        sampler: Draws the cohorts of stages that have no sampler of their own.
-        allocator: Allocates the client states.
-        observers: Look at the uploads and client states of the cohort, in the rounds that they
+        sampler: Sampler of cohorts in stages without their own sampler.
+        allocator: Allocator of the client states.
+        observers: Observers of the uploads and client states of the cohort, in the rounds that they
             want.
-        scenario: What surrounds the method.
+        scenario: Conditions around the method.
     """
 
     stages: Sequence[Stage]
@@ -169,7 +169,7 @@ class Simulation:
     ) -> Cohort:
         """Return the clients ``ids`` with ``tau`` local steps each.
 
-        It is the last cohort of this purpose if that one is equal.
+        If the last cohort of this purpose is equal, it is returned.
         """
         last = self.cohorts.get(purpose)
         if last is not None and last.data is data:
@@ -191,15 +191,15 @@ class Simulation:
 
     @cached_property
     def initial_losses(self) -> Tensor:
-        """F_k of every client at the first model of the run, [N] float64."""
+        """F_k of every client at the initial model of the run, [N] float64."""
         everyone = np.arange(self.data.num_clients)
         return self.measurements.mean_losses(self.data, everyone, self.w)
 
 
 def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot in which a stage begins, with fresh states.
+    """Return the snapshot at the beginning of a stage, with fresh states.
 
-    Entries that the stage keeps are those of the stage before.
+    Entries that the stage keeps are taken from the previous stage.
     """
     stage = simulation.stages[number]
     scenario = simulation.scenario
@@ -220,9 +220,9 @@ def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snap
 
 
 def set_up(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot after the exchange before the first round, if the method has one.
+    """Return the snapshot after the set-up exchange before the first round, if there is one.
 
-    Every client that has examples takes one step.
+    Every client with training examples takes one step.
     """
     setup = simulation.scenario.with_states(stage.algorithm).setup
     if setup is None:
@@ -256,7 +256,7 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     ids = sampler(round, able, seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
 
-    # what a later stage keeps is hidden from the method, and added again by ``end_round``
+    # entries that a later stage keeps are hidden from the method; ``end_round`` adds them again
     server = snapshot.server
     plan = RoundPlan(
         algorithm=stage.algorithm,
@@ -274,15 +274,15 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
 
 @dataclass(eq=False)
 class Participants:
-    """The clients of one round: what they do, and what they and the server send.
+    """The clients of one round, their work, and the messages exchanged with the server.
 
     Attributes:
-        simulation: What stays the same over the rounds.
-        plan: The clients of the round, and the method as it is carried out in it.
+        simulation: Parts of the simulation that are constant over the rounds.
+        plan: The clients of the round, and the method as carried out in the round.
         before: The snapshot before the round.
-        client_steps: Their local steps so far in the round.
-        bytes_up: Bytes that they have sent in it.
-        bytes_down: Bytes that the server has sent to them in it.
+        client_steps: Number of local steps of the clients in the round.
+        bytes_up: Bytes sent by the clients so far in the round.
+        bytes_down: Bytes sent by the server so far in the round.
     """
 
     simulation: Simulation
@@ -309,20 +309,20 @@ class Participants:
         )
 
     def idle(self) -> State:
-        """Return the server's state after a round without results; its broadcast is sent."""
+        """Return the server's state after a round without results; its broadcast is counted."""
         self._count_download(self.algo.broadcast(self.server))
         return self.plan.idle(self.server)
 
     def info(self, w: Tensor) -> ClientInfo:
         """Return the facts of the cohort.
 
-        They include measurements at the broadcast model ``w``, and the server's numbers.
+        The facts include measurements at the broadcast model ``w`` and the server's instructions.
         """
         algo = self.algo
         cohort = self.cohort
         measurements = self.simulation.measurements
         probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
-        # a gradient is counted where the method uploads it
+        # a gradient is counted when the method uploads it
         numbers = {k: v for k, v in probe.items() if v.dim() == 1}
         self.bytes_up += nbytes(numbers)
         if "loss_init" in algo.needs:
@@ -343,12 +343,12 @@ class Participants:
         message: State,
         info: ClientInfo,
     ) -> tuple[State, ClientInfo]:
-        """Carry out the local work, and write the new client states to their places.
+        """Carry out the local work, and store the new client states.
 
         Returns:
-            The uploads as ``update`` sees them, and the facts with what was measured at the local
-            models. Entries that the method averages (``Averaging``) are their weighted sums [P],
-            however the cohort was trained.
+            The uploads as ``update`` sees them, and the facts with measurements at the local
+            models. Entries that the method averages (``Averaging``) are weighted sums [P],
+            regardless of how the cohort was trained.
         """
         algo = self.algo
         server = self.server
@@ -394,7 +394,7 @@ class Participants:
     def _second_phase(self, message: State) -> State:
         """Return the client states after the second local phase, if the method has one.
 
-        Nothing is sent in it.
+        Nothing is sent in this phase.
         """
         algo = self.algo
         if algo.personal is None:
@@ -409,7 +409,7 @@ class Participants:
         return trained.client_states
 
     def _personal_steps(self, ids: np.ndarray) -> np.ndarray:
-        """Return the steps of clients in the second local phase, which no deadline ends."""
+        """Return the clients' numbers of steps in the second local phase, which has no deadline."""
         plan = self.plan
         counts = self.before.data.train.counts[ids]
         epochs = self.algo.personal_epochs
@@ -418,7 +418,7 @@ class Participants:
     def run_trials(
         self, trials: Trials, uploads: State, info: ClientInfo
     ) -> tuple[State, ClientInfo]:
-        """Return the uploads and facts with the losses of the models that the server proposes."""
+        """Return the uploads and facts, with the losses of the models that the server proposes."""
         proposed = trials.propose(self.server, uploads, info)
         models = proposed["trials"]
         ids = self.plan.ids
@@ -435,14 +435,14 @@ class Participants:
         self.bytes_up += losses.nbytes
 
         values = models.numel()
-        if trials.vectors is not None:  # the vectors of a line, and a step on it for each model
+        if trials.vectors is not None:  # vectors that define a line, and a step for each model
             values = trials.vectors * models.shape[1] + len(models)
         self.bytes_down += values * models.element_size() * len(ids)
         return uploads | proposed, replace(info, probe=probe)
 
 
 def end_round(participants: Participants, stage: Stage, server: State) -> Snapshot:
-    """Return the snapshot after a round whose method has left the state ``server``."""
+    """Return the snapshot after a round, given the method's new server state ``server``."""
     before = participants.before
     plan = participants.plan
     kept = {k: before.server[k] for k in stage.keep}
@@ -474,7 +474,7 @@ def after_round(
         data.y,
         predict_fn,
     )
-    # the states keep their memory, since a checkpoint may hold that and not the tensor
+    # the states keep their memory, because a checkpoint may refer to it, not to the tensor
     for name, v in clients.items():
         if changed[name] is not v:
             v.copy_(changed[name])

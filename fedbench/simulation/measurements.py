@@ -1,6 +1,6 @@
-"""Measurements on clients' own examples, of one shared model or of each client's own.
+"""Measurements, on clients' own examples, of one shared model or of one model per client.
 
-Each of them is carried out once.
+Each measurement is carried out only once.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")
 
-# values of the features in one block: what is computed from them should stay in the cache
+# feature values in one block: the results computed from them should stay in the cache
 _BLOCK_VALUES = 2**19
-# a block has at least this many examples, unless they take more values than that
+# a block has at least _FEW_ROWS examples, unless these take more than _MOST_VALUES values
 _FEW_ROWS = 64
 _MOST_VALUES = 2**25
-_GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
+_GROUP = 8  # blocks' worth of examples of several clients, each with its own model
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 _PIECE = 4096  # examples of a client that one call of compiled code measures
-# that are kept: training, test and validation examples of all clients, and those of a cohort
+# plans that are kept: training, test and validation examples of all clients, and of a cohort
 _PLANS = 4
-_MODELS = 2  # whose sums a plan keeps: those before and after a round
+_MODELS = 2  # models whose sums a plan keeps: those before and after a round
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Measurements:
 
     Attributes:
         task: The model and its loss.
-        engine: How the measurement is carried out.
+        engine: Engine that carries out the measurements.
     """
 
     task: Task
@@ -75,7 +75,7 @@ class Measurements:
         ids: np.ndarray,
         threads: bool = True,
     ) -> ExamplePlan:
-        """Return a plan of the training examples of clients [C] that is not shared with others."""
+        """Return a plan of the training examples of clients [C] that no other code shares."""
         return ExamplePlan(self.task, data, data.train, ids, self.engine, threads)
 
     def at_broadcast(
@@ -85,9 +85,9 @@ class Measurements:
         w: Tensor,
         needs: Set[str],
     ) -> State:
-        """Return those of "loss", "accuracy" and "grad" that are in ``needs``.
+        """Return the values of "loss", "accuracy" and "grad" that are in ``needs``.
 
-        The leaves are [C], a gradient [C, P].
+        Losses and accuracies are [C], gradients [C, P].
         """
         plan = self.plan(data, data.train, ids)
         probe: State = {}
@@ -112,9 +112,9 @@ class Measurements:
         ids: np.ndarray,
         models: Tensor,
     ) -> Tensor:
-        """Return F_k of several models [J, P], [C, J] float64.
+        """Return the losses F_k of several models [J, P], as [C, J] float64.
 
-        They are not kept for other measurements.
+        The losses are not kept for other measurements.
         """
         plan = self.new_plan(data, ids)
         losses = [plan.means(w)["loss"] for w in models]
@@ -130,7 +130,7 @@ class Measurements:
     ) -> Predictions:
         """Return the logits of a model w [P] on the training examples of the clients ``ids``.
 
-        y [T] are the labels.
+        ``y`` [T] contains the labels.
         """
         plan = self.new_plan(data, ids)
         labels = y.index_select(0, plan.index)
@@ -138,7 +138,7 @@ class Measurements:
 
 
 class _Group(NamedTuple):
-    """Blocks of similar size of A clients."""
+    """Blocks of similar size from A clients."""
 
     clients: Tensor  # [A] positions in the list of clients
     rows: Tensor  # [A, n] rows of the data set
@@ -146,28 +146,29 @@ class _Group(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Parts of the examples of clients."""
+    """Pieces of the clients' examples."""
 
     owner: np.ndarray  # the client of each piece, as a position in the list of clients
-    starts: np.ndarray  # where its rows begin
-    counts: np.ndarray  # its number of examples
+    starts: np.ndarray  # the first row of each piece
+    counts: np.ndarray  # the number of examples of each piece
 
 
 @dataclass(eq=False)
 class ExamplePlan:
     """The examples of each of C clients, on which models are measured any number of times.
 
-    Compiled code measures what it can read. One model takes a flat pass over the examples of all
-    clients; models of their own are measured in groups of clients with blocks of similar size.
+    Compiled code is used for data that it can read. Otherwise, one model is measured in a flat pass
+    over the examples of all clients, and the clients' own models are measured in groups of clients
+    with blocks of similar size.
 
     Attributes:
         task: The model and its loss.
         data: The data set.
-        rows: Its training, test or validation rows.
-        ids: The clients [C].
-        engine: How the measurement is carried out.
-        threads: Whether to use the engine's worker threads; without them allocation errors are the
-            caller's.
+        rows: Training, test or validation rows of the data set.
+        ids: Ids of the clients [C].
+        engine: Engine that carries out the measurements.
+        threads: Whether to use the engine's worker threads. If not, the caller must handle
+            allocation errors.
     """
 
     task: Task
@@ -177,7 +178,7 @@ class ExamplePlan:
     engine: Engine
     threads: bool = True
     _cut: tuple[Limits, list[_Group]] | None = None
-    # models are not kept alive for this
+    # weak references, which do not keep models alive
     _known: list[tuple[ref[Tensor], list[Tensor]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -192,9 +193,9 @@ class ExamplePlan:
         return self.rows.of_clients(self.ids)
 
     def means(self, w: Tensor, hits: bool = False) -> State:
-        """Return the mean "loss" of a model, and with ``hits`` or if known the "accuracy".
+        """Return the mean "loss" of a model and, with ``hits`` or if known, the "accuracy".
 
-        They are [C] float64 each. Arguments are those of ``sums``.
+        Both are [C] float64. The arguments are those of ``sums``.
         """
         sums = self.sums(w, hits)
         n = to_device(self.counts, sums[0].device, sums[0].dtype)
@@ -209,11 +210,12 @@ class ExamplePlan:
     ) -> list[Tensor]:
         """Return each client's sum of losses and, with ``hits`` or if known, its correct examples.
 
-        They are [C] float64 each. The sums of one model are computed once. It is recognised as an
-        object, which must not be changed in place, as the clients' own models are by the loop.
+        Both are [C] float64. The sums of a shared model are computed once: the model is recognised
+        as an object, so it must not be changed in place. Sums of the clients' own models are not
+        kept, because the loop changes these models in place.
 
         Args:
-            w: One model [P], or a model of each client's own [C, P], on any device.
+            w: One model [P], or one model per client [C, P], on any device.
             hits: Whether to count correct examples too.
 
         Raises:
@@ -242,7 +244,7 @@ class ExamplePlan:
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P].
 
-        They are taken over all examples of each client.
+        Both are means over all examples of each client.
 
         Raises:
             OutOfMemory: If a single example does not fit.
@@ -326,7 +328,7 @@ class ExamplePlan:
         totals: list[Tensor],
         measure: Callable[[_Group], Sequence[Tensor]],
     ) -> list[Tensor]:
-        """Add what is measured of every group to ``totals``, [C, ...] each, and return them."""
+        """Add the measurements of every group to ``totals``, each [C, ...], and return them."""
         groups = self._groups()
         measured = self.engine.map(measure, groups, threads=self.threads)
         for group, values in zip(groups, measured, strict=True):
@@ -341,9 +343,9 @@ class ExamplePlan:
         hits: bool = False,
         gradients: bool = False,
     ) -> tuple[list[Tensor], Tensor]:
-        """Return sums as ``sums`` does, and with ``gradients`` those [C, P] of the mean losses."""
+        """Return sums like ``sums`` and, with ``gradients``, the mean losses' gradients [C, P]."""
         pieces = self._pieces
-        if gradients:  # which are not put together from pieces
+        if gradients:  # gradients are not combined from pieces
             pieces = _Pieces(np.arange(len(self.ids)), self._starts, self.counts)
         owner, starts, counts = pieces
         examples = kernel.examples(self.data.x, self.data.y, self.data)
@@ -361,7 +363,7 @@ class ExamplePlan:
             )
 
         one_model = w.dim() == 1 and not gradients
-        # the vectors of a share are held
+        # all vectors of a share are in memory
         most = None if one_model else self._clients_at_once(kernel)
         workers = self.engine.all_workers if self.threads else 1
         threads = kernel.threads(int(counts.sum()), workers)
@@ -387,7 +389,7 @@ class ExamplePlan:
 
     @cached_property
     def _pieces(self) -> _Pieces:
-        """The examples of clients, cut where they are very many, so that threads can share them.
+        """The clients' examples, cut into pieces so that threads can share large clients.
 
         Clients without examples have no piece.
         """
@@ -402,7 +404,7 @@ class ExamplePlan:
         work: Callable[[], T],
         blocks: int,
     ) -> T:
-        """Return ``work()``; if memory runs out, it measures fewer clients or examples at once."""
+        """Return ``work()``; if memory runs out, measure fewer clients or examples at once."""
         kernel = self._kernel
         if not self.threads:
             return work()
@@ -421,11 +423,11 @@ class ExamplePlan:
         )
 
     def _clients_at_once(self, kernel: DenseKernel) -> int:
-        """Return the number of clients of one call of compiled code, each with its own model."""
+        """Return the number of clients, each with its own model, per call of compiled code."""
         return min(kernel.most_clients, self.engine.limits.clients)
 
     def _examples_at_once(self, blocks: int) -> int:
-        """Return the number of examples of some blocks."""
+        """Return the number of examples in ``blocks`` blocks."""
         values = max(1, prod(self.data.shape), self.task.traits.work_values)
         few = min(_FEW_ROWS, _MOST_VALUES // values)
         block = max(1, few, _BLOCK_VALUES // values)
@@ -434,8 +436,8 @@ class ExamplePlan:
     def _groups(self) -> list[_Group]:
         """Return blocks of at most ``_MOST_ROWS`` examples of every client.
 
-        Blocks of similar size form a group. They are cut again if the engine has less memory than
-        before.
+        Blocks of similar size form a group. The groups are formed again if the limits of the engine
+        have changed.
         """
         if self._cut is not None and self._cut[0] == self.engine.limits:
             return self._cut[1]
@@ -469,7 +471,7 @@ class ExamplePlan:
 def _number_of_blocks(examples: int, most: int) -> int:
     """Return the number of equal blocks of at most ``most`` examples that threads can share evenly.
 
-    It does not depend on the number of threads, since results depend on it by rounding.
+    The number does not depend on the number of threads, because it affects results by rounding.
     """
     least = max(1, -(-examples // most))
     for threads in (8, 4, 2):
@@ -487,7 +489,7 @@ def _per_example(
 ) -> list[Tensor]:
     """Return the loss of each example and, with ``hits``, whether it is correct.
 
-    Of a sequence it is the share of correct tokens.
+    For a sequence, correctness is the share of correct tokens.
     """
     losses = example_losses(logits, y, lead)
     if not hits:

@@ -1,4 +1,4 @@
-"""Memory of this process and its device: the free amount, and errors that mean it has run out."""
+"""Memory of this process and its device: the free amount, and out-of-memory errors."""
 
 import ctypes
 import errno
@@ -12,7 +12,7 @@ import torch
 _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_MAX = -4
-_MESSAGES = (  # of torch's RuntimeErrors
+_MESSAGES = (  # in torch's RuntimeErrors
     "can't allocate memory",
     "not enough memory",
     "out of memory",
@@ -23,7 +23,7 @@ _MESSAGES = (  # of torch's RuntimeErrors
 
 
 class OutOfMemory(Exception):
-    """The smallest piece of work does not fit into memory; the message says how to shrink it."""
+    """Error raised if the smallest piece of work does not fit into memory, with advice."""
 
 
 def allocation_failed(error: BaseException) -> bool:
@@ -39,7 +39,7 @@ def allocation_failed(error: BaseException) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes that tensors on a device can take: of a GPU, or main memory unswapped."""
+    """Return the bytes available to tensors: GPU memory, or main memory without swap."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)
@@ -51,9 +51,9 @@ def free_bytes(device: torch.device) -> int:
 def keep_memory() -> None:
     """Keep freed memory in this process instead of returning it to the system (glibc only).
 
-    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared
-    every time; docs/performance.md has measurements. Settings in MALLOC_* environment variables
-    take precedence.
+    Otherwise, the system maps and clears buffers of a few MB every time, and a training step
+    allocates dozens of them; docs/performance.md contains measurements. Settings in MALLOC_*
+    environment variables take precedence.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return

@@ -1,7 +1,7 @@
 """Oracles, which compute the losses and gradients of a cohort.
 
-Only this code differs by model family and device. Algorithms and the trainer see an ``Oracle`` and
-do not know which one it is. Tests show that all of them agree up to rounding.
+Only this code depends on the model family and the device. Algorithms and the trainer use any
+``Oracle`` in the same way. Tests show that all oracles agree up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
 
 @dataclass(eq=False)
 class VmapOracle(Oracle):
-    """Any model, the whole cohort at once: autograd on the stacked parameters.
+    """An oracle for any model, for the whole cohort at once: autograd on stacked parameters.
 
     The forward pass is vectorised over the clients by vmap.
     """
@@ -39,7 +39,7 @@ class VmapOracle(Oracle):
         batch: Batch,
         lr: Tensor,
     ) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        """Replace w [A, P] with w - lr · ∇F_k(w; batch), in place; lr is [A, 1]."""
         _, grads = self._differentiate(w, batch)
         parameters = self.task.layout.views(w)
 
@@ -72,7 +72,7 @@ class VmapOracle(Oracle):
 
 @dataclass(eq=False)
 class LoopOracle(Oracle):
-    """One client after another: the reference, and the fastest for convolutions on a CPU."""
+    """The reference oracle, one client after another; fastest for convolutions on a CPU."""
 
     task: Task
 
@@ -98,7 +98,7 @@ class LoopOracle(Oracle):
         batch: Batch,
         lr: Tensor,
     ) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        """Replace w [A, P] with w - lr · ∇F_k(w; batch), in place; lr is [A, 1]."""
         for k, model in enumerate(w):
             _, grads = self._differentiate(model, batch, k)
             parameters = self.task.layout.views(model)
@@ -128,10 +128,10 @@ class LoopOracle(Oracle):
 
 @dataclass(eq=False)
 class DenseOracle(Oracle):
-    """Chains of linear layers with ReLU, the whole cohort at once, with derivatives written out.
+    """An oracle for chains of linear layers with ReLU, with hand-written derivatives.
 
-    Three batched matrix products per layer and no autograd: on small models the calls cost more
-    than the arithmetic.
+    It processes the whole cohort at once. Each layer takes three batched matrix products and no
+    autograd, because on small models the calls cost more than the arithmetic.
     """
 
     task: Task
@@ -157,7 +157,7 @@ class DenseOracle(Oracle):
         batch: Batch,
         lr: Tensor,
     ) -> None:
-        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
+        """Replace w [A, P] with w - lr · ∇F_k(w; batch), in place; lr is [A, 1].
 
         The update uses the products that would give the gradient; the gradient itself is not
         stored.
@@ -179,7 +179,7 @@ class DenseOracle(Oracle):
         w: Tensor,
         x: Tensor,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return the weights and biases in turn, the layers' inputs [A, B, ...], and the logits."""
+        """Return alternating weights and biases, the layers' inputs [A, B, ...], and the logits."""
         views = self.task.layout.views(w)
         weights = views[::2]
         biases = views[1::2]
@@ -213,7 +213,7 @@ class DenseOracle(Oracle):
 def _leaves(task: Task, w: Tensor) -> list[Tensor]:
     """Return the parameters in w [..., P] as leaves of autograd.
 
-    Differentiating through slices of w instead would cost a full buffer per parameter.
+    Differentiating through slices of w would cost a full buffer per parameter.
     """
     return [v.detach().requires_grad_() for v in task.layout.views(w)]
 
@@ -227,9 +227,9 @@ def _batch_losses(logits: Tensor, batch: Batch) -> Tensor:
 def _backward(
     views: list[Tensor], inputs: list[Tensor], d: Tensor
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield every layer from the last on, its input, and the derivative of the loss by its output.
+    """Yield each layer, last to first, its input, and the loss gradient at its output.
 
-    A layer's weights may be changed once it has been yielded.
+    The weights of a layer may be changed once the layer has been yielded.
     """
     for layer in range(len(inputs) - 1, -1, -1):
         h = inputs[layer]
@@ -242,7 +242,7 @@ def _backward(
 
 
 def _residual(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Return the derivative of the loss by the logits, [A, B, K]; ``weight`` is [A, B]."""
+    """Return the gradient of the loss at the logits, [A, B, K]; ``weight`` is [A, B]."""
     label = y.unsqueeze(2)
     d = _softmax(logits)
     minus_one = d.new_full((), -1).expand(label.shape)
@@ -251,7 +251,7 @@ def _residual(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Return the softmax over the classes; the second form is faster on a CPU for few of them."""
+    """Return the softmax over the classes; the second form is faster on a CPU for few classes."""
     if logits.shape[-1] >= FEW_CLASSES or logits.is_cuda:
         return torch.softmax(logits, -1)
     e = (logits - logits.amax(-1, keepdim=True)).exp_()

@@ -1,8 +1,8 @@
-"""One run in several processes, which all run the same loop and share the work of each round.
+"""A run in several processes, which all run the same loop and share the work of each round.
 
-Every process draws the same cohorts and takes the same steps of the server, so that only results of
-local work and of measurements travel. The parts of the work and the order in which their results
-are added up do not depend on the number of processes: neither do the results of the run.
+Every process draws the same cohorts and takes the same server steps, so that only results of local
+work and of measurements are exchanged. The parts of the work, and the order in which their results
+are added up, do not depend on the number of processes; neither do the results of the run.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from fedbench.simulation.memory import allocation_failed
 T = TypeVar("T")
 U = TypeVar("U")
 
-# results that are held for each thread before they are exchanged, where they are not all kept
+# results held per thread before they are exchanged, if not all of them are kept
 _HELD = 4
 
 
@@ -37,20 +37,20 @@ class Failure(NamedTuple):
 
 
 class Ranks:
-    """The processes that share a run: those that torchrun has started, or this one alone.
+    """The processes that share a run: all those started by torchrun, or this one alone.
 
     Args:
-        device: The device of this process; tensors on it are exchanged by NCCL if it is a GPU, and
-            by gloo if not. None if it is alone: then nothing is exchanged.
+        device: Device of this process, whose tensors are exchanged by NCCL on a GPU and by gloo
+            otherwise. If None, the process is alone and exchanges nothing.
 
     Attributes:
         world_size: Number of processes.
-        rank: The number of this one, from 0; the first writes the files of the run.
-        sent: Bytes of tensors that this process has sent to each of the others.
+        rank: Number of this process, from 0; process 0 writes the files of the run.
+        sent: Bytes of tensors that this process has sent to each other process.
         raised: The last allocation error that ``map`` has raised in all processes.
 
     Raises:
-        LostProcess: By every method, if another process cannot be reached.
+        LostProcess: From any method, if another process cannot be reached.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -64,8 +64,7 @@ class Ranks:
 
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            # data or a round may take any time; a process that has ended is noticed by its
-            # connections
+            # loading data or a round may take any time; lost connections reveal an ended process
             dist.init_process_group(backend, timeout=timedelta(days=7))
             atexit.register(dist.destroy_process_group)
         self.world_size = dist.get_world_size()
@@ -79,20 +78,21 @@ class Ranks:
         store: Callable[[T, U], object] | None,
         at_once: int,
     ) -> list[U]:
-        """Return ``f`` of every item; the items are dealt out to the processes, there and back.
+        """Return ``f`` of every item; the items are dealt to the processes back and forth.
 
-        An error of one process is raised in all, once they have stored the same results.
+        An error in one process is raised in all of them, once all have stored the same results.
 
         Args:
-            run: Applies a function to items in this process.
-            f: What is applied.
-            items: The items, the same in all processes, the longest work first.
-            store: Stores the result of an item, which is not kept then; None returns them all.
+            run: Function that applies a function to items in this process.
+            f: Function to apply.
+            items: The items, the same in all processes, longest work first.
+            store: Function that stores the result of an item, which is then not kept. If None, all
+                results are returned.
             at_once: Number of items that a process works on at once.
 
         Raises:
             MemoryError: If memory ran out in one of the processes.
-            FailedElsewhere: If another error came up in another one.
+            FailedElsewhere: If a different error was raised in another process.
         """
         if self.world_size == 1:
             if store is None:
@@ -167,7 +167,7 @@ class Ranks:
             raise FailedElsewhere(f"process {rank} of {self.world_size}: {failure.message}")
 
     def broadcast(self, value: T) -> T:
-        """Return in every process the value of the first."""
+        """Return the first process's value, in every process."""
         if self.world_size == 1:
             return value
         values: list[T] = [value]
@@ -176,7 +176,7 @@ class Ranks:
         return values[0]
 
     def from_first(self, function: Callable[[], T]) -> T:
-        """Return in every process what a function returns in the first, which calls it alone."""
+        """Return a function's result in every process; only the first process calls it."""
         return self.broadcast(function() if self.rank == 0 else cast(T, None))
 
     def after_first(self, function: Callable[[], T]) -> T:
@@ -189,13 +189,13 @@ class Ranks:
         return value
 
     def facts(self) -> dict[str, int]:
-        """Return the number of processes and the bytes sent by this one; nothing if it is alone."""
+        """Return the number of processes and the bytes sent by this one; empty if it is alone."""
         if self.world_size == 1:
             return {}
         return {"processes": self.world_size, "bytes_sent": self.sent}
 
     def all_gather(self, value: T) -> list[T]:
-        """Return the values of the processes, in their order."""
+        """Return the values of all processes, in the order of their ranks."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -209,15 +209,15 @@ class Ranks:
         w: Tensor,
         signal: int | None,
     ) -> int | None:
-        """Return a signal that has come to any of the processes after a round, or None.
+        """Return a signal that any of the processes has received by the end of a round, or None.
 
         Args:
-            round: The number of the round.
-            w: The model [P] after it.
-            signal: The signal that has come to this process, or None.
+            round: Number of the round.
+            w: The model [P] after the round.
+            signal: Signal that this process has received, or None.
 
         Raises:
-            RuntimeError: If the processes have come to different models.
+            RuntimeError: If the models of the processes differ.
         """
         if self.world_size == 1:
             return signal
@@ -234,7 +234,7 @@ class Ranks:
         return next(signals, None)
 
     def _exchange(self, value: T) -> list[T]:
-        """Return the values of the processes, in their order; tensors in them are not pickled."""
+        """Return the values of all processes, by rank; tensors in them are not pickled."""
         file = BytesIO()
         packer = _Packer(file)
         packer.dump(value)
@@ -263,7 +263,7 @@ ALONE = Ranks()
 
 
 def _failure(errors: list[Exception]) -> Failure | None:
-    """Return the first of the errors of this process in the form that the others get."""
+    """Return the first error of this process, in the form that is sent to the others."""
     if not errors:
         return None
     error = errors[0]
@@ -272,14 +272,14 @@ def _failure(errors: list[Exception]) -> Failure | None:
 
 
 class _Packer(pickle.Pickler):
-    """Pickles everything but tensors, which it lists."""
+    """Pickler that collects tensors in a list and pickles everything else."""
 
     def __init__(self, file: BytesIO) -> None:
         super().__init__(file)
         self.tensors: list[Tensor] = []
 
     def persistent_id(self, obj: object) -> int | None:
-        """Return the place of a tensor in the list; None for anything else."""
+        """Return the position of a tensor in the list; None for anything else."""
         if not isinstance(obj, Tensor):
             return None
         self.tensors.append(obj)
@@ -287,20 +287,20 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    """Puts tensors to the places from which they were listed."""
+    """Unpickler that puts the listed tensors back in their places."""
 
     def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.tensors = tensors
 
     def persistent_load(self, pid: int) -> Tensor:
-        """Return the tensor at a place of the list."""
+        """Return the tensor at a position in the list."""
         return self.tensors[pid]
 
 
 @contextmanager
 def _reached() -> Iterator[None]:
-    """Say in one sentence that another process is gone."""
+    """Report in one sentence that another process is gone."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Scenarios around a method in a round: who takes part, which results arrive, and what is sent."""
+"""Scenarios in the round loop: participants, arriving results and messages of a round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,36 +14,37 @@ from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements
 
-# the first character of entries of states and messages that belong to a scenario, not to the method
+# first character of the names of states and messages that belong to a scenario
 OWN = "~"
-# entry of the server's state: rounds in which the result of each client has arrived [N]
+# entry of the server's state: number of rounds in which each client's result has arrived [N]
 REPORTS = f"{OWN}reports"
 
-# ids [n] -> the model that they are judged on, [P], or each one's own, [n, P]
+# ids [n] -> the model that is evaluated on these clients, [P], or one model per client, [n, P]
 Models = Callable[[np.ndarray], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundPlan:
-    """One round of a method: who takes part, what they do, and what is sent.
+    """Plan of one round of a method: its participants, their work and the messages.
 
     Attributes:
-        algorithm: The method as it is carried out.
+        algorithm: The method as carried out in this round.
         seed: Random seed of the run.
-        round: Rounds done before, over all stages.
+        round: Number of rounds done before, over all stages.
         server: The server's state before the round.
-        able: Numbers of training examples [N], 0 for clients that cannot be drawn.
-        ids: The clients whose results arrive [C], ascending.
-        receivers: The clients that get the broadcast [S].
-        tau: Numbers of local steps of ``ids`` [C].
-        steps: Local steps of all clients, also of those whose results are lost; without those of a
-            second local phase.
-        bytes_down: The size of a broadcast to a number of clients.
-        bytes_up: The size of uploads of some clients.
-        idle: The server's state after a round without results.
-        reported: What the server is told of measurements at the clients ``ids`` [C], by name.
+        able: Number of training examples of each client [N]; 0 for clients that cannot be sampled.
+        ids: Ids of the clients whose results arrive [C], ascending.
+        receivers: Ids of the clients that receive the broadcast [S].
+        tau: Number of local steps of each client in ``ids`` [C].
+        steps: Total number of local steps, including those of clients whose results are lost, but
+            without those of a second local phase.
+        bytes_down: Function that returns the size of a broadcast to a number of clients.
+        bytes_up: Function that returns the size of some clients' uploads.
+        idle: Function that returns the server's state after a round without results.
+        reported: Function that returns the measurements, by name, that the clients ``ids`` [C]
+            report to the server.
         notes: Numbers for the record of the round, by column.
-        kept: Entries of the server's state after the round, whatever the method does.
+        kept: Entries of the server's state after the round, regardless of the method.
     """
 
     algorithm: Algorithm
@@ -63,7 +64,7 @@ class RoundPlan:
     kept: State = field(default_factory=dict)
 
     def remembered(self, server: State) -> State:
-        """Return the server's state after the round with what the scenario keeps and records."""
+        """Return the server's state after the round, with the scenario's entries and notes."""
         notes = {}
         for name, number in self.notes.items():
             notes[OWN + name] = server["w"].new_tensor(number, dtype=torch.float64)
@@ -71,15 +72,15 @@ class RoundPlan:
 
 
 class Attackers:
-    """Clients that count in no metric over clients, and their report; here there are none."""
+    """Clients that are excluded from all metrics over clients; in this class, there are none."""
 
     @property
     def who(self) -> np.ndarray:
-        """The attackers, ascending."""
+        """Ids of the attackers, ascending."""
         return np.arange(0)
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """Return the data set that the run is carried out on."""
+        """Return the data set on which the run is carried out."""
         return data
 
     def measured(
@@ -92,16 +93,16 @@ class Attackers:
         """Return further columns of an evaluated round.
 
         Args:
-            models: Returns the models of clients.
-            measurements: Carries them out.
+            models: Function that returns the models of clients.
+            measurements: Object that carries out the measurements.
             data: The data set.
-            judged: The clients that are evaluated.
+            judged: Ids of the clients that are evaluated.
         """
         return {}
 
 
 class Scenario:
-    """The conditions around a method. This one changes nothing; others override its methods.
+    """Conditions around a method. This class changes nothing; subclasses override its methods.
 
     Attributes:
         keeps: Entries of the server's state that pass from one stage to the next.
@@ -120,7 +121,7 @@ class Scenario:
         return {}
 
     def with_states(self, algo: Algorithm) -> Algorithm:
-        """Return the method with the states that the scenario keeps of server and clients."""
+        """Return the method with the scenario's own server and client states."""
         return algo
 
     def reachable(
@@ -128,20 +129,20 @@ class Scenario:
         round: int,
         able: np.ndarray,
     ) -> np.ndarray:
-        """Return ``able`` [N], numbers of training examples, with 0 for unreachable clients."""
+        """Return ``able``, the numbers of training examples [N], with 0 for unreachable clients."""
         return able
 
     def sampler(self, sampler: Sampler) -> Sampler:
-        """Return the sampler of cohorts, given that of the run."""
+        """Return the sampler of cohorts, given the run's sampler."""
         return sampler
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
-        """Return the round as it is carried out, given the one in which nothing goes wrong."""
+        """Return the round plan under the scenario, given the plan without a scenario."""
         return plan
 
 
 def round_columns(server: State) -> dict[str, float]:
-    """Return the numbers that a scenario has left in the server's state, as columns of a round."""
+    """Return the scalars of a scenario in the server's state, as columns of a round."""
     columns = {}
     for name, v in server.items():
         if name.startswith(OWN) and v.dim() == 0:
@@ -150,7 +151,7 @@ def round_columns(server: State) -> dict[str, float]:
 
 
 def client_columns(server: State, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of the table of clients that a scenario has left in the server's state."""
+    """Return the columns of the client table that a scenario stores in the server's state."""
     if REPORTS not in server:
         return {}
     return {REPORTS.removeprefix(OWN): server[REPORTS].numpy(force=True)[ids]}

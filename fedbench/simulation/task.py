@@ -15,8 +15,8 @@ from torch.func import functional_call
 from fedbench.core.errors import RequestError
 from fedbench.models.base import FusedLayer, initial, traits_of
 
-# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313
-# µs at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
+# with fewer classes, torch's softmax over rows is not vectorised on a CPU: measured 1036 against
+# 313 µs at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
 FEW_CLASSES = 16
 
 
@@ -25,7 +25,7 @@ _DROPPING = (nn.RNNBase, nn.modules.dropout._DropoutNd)
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a model's parameters in the flat vector, in the model's order."""
+    """Positions of a model's parameters in the flat vector, in the model's order."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
@@ -62,7 +62,7 @@ class Layout:
 
 
 class Task:
-    """Classification with cross-entropy by a model of flat parameters.
+    """Classification with cross-entropy by a model with flat parameters.
 
     Args:
         model: A module without buffers. Its own parameters are never read, so it may be on the meta
@@ -97,17 +97,17 @@ class Task:
         self._copies = threading.local()
 
     def images(self, x: Tensor) -> Tensor:
-        """Return images [B, channels, height, width] channels last on a CPU; others unchanged.
+        """Return x; on a CPU, images [B, channels, height, width] become channels-last.
 
-        A training step of the 3-block network took 0.55 of the time channels last, a forward pass
-        0.25.
+        With channels last, a training step of the 3-block network took 0.55 of the time, and a
+        forward pass 0.25.
         """
         return channels_last(x) if x.dim() == 4 and not x.is_cuda else x
 
     def take_table(self) -> Tensor | None:
-        """Return the table that tokens are looked up in, and let go of it.
+        """Return the table in which tokens are looked up, and remove it from the model.
 
-        Every worker thread copies the model, and would copy the table with it.
+        Every worker thread copies the model and would copy the table, too.
         """
         table = self.traits.table
         if table is not None:
@@ -119,7 +119,7 @@ class Task:
     def init(self, generator: torch.Generator) -> Tensor:
         """Return an initial model w [P].
 
-        It is drawn on the CPU in float32, whatever the device and precision.
+        The model is drawn on the CPU in float32, regardless of device and precision.
 
         Raises:
             RequestError: If a layer of an unknown kind has parameters.
@@ -159,7 +159,7 @@ class Task:
 
         Args:
             parameters: The parameters of the clients, in the model's order.
-            x: Their examples.
+            x: Examples of the clients.
             key: Keys of the draws of a training step [A], or None.
         """
         if not hasattr(self._copies, "each"):
@@ -229,8 +229,8 @@ def _dropout_rate(
 def channels_last(x: Tensor) -> Tensor:
     """Return images [B, channels, height, width] in channels-last memory format.
 
-    With one channel both layouts are the same bytes, and only the strides show torch which one is
-    meant.
+    With one channel, both layouts contain the same bytes, and only the strides tell torch which
+    layout is meant.
     """
     if x.shape[1] > 1:
         return x.contiguous(memory_format=torch.channels_last)
@@ -239,7 +239,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def example_losses(logits: Tensor, y: Tensor, lead: int) -> Tensor:
-    """Return the cross-entropy of every example, in nats; for a sequence the mean over its tokens.
+    """Return the cross-entropy of every example, in nats; for a sequence, the mean over its tokens.
 
     Args:
         logits: Logits [..., K].

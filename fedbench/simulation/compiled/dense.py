@@ -18,9 +18,9 @@ from fedbench.simulation.task import Task
 
 S = TypeVar("S", bound=ctypes.Structure)
 
-# examples times parameters: two or three milliseconds, of which a second thread would save little
+# examples times parameters: two or three milliseconds, too short to gain from a second thread
 _LITTLE = 2**23
-# models that one call trains; a method makes further vectors of this size of them
+# size of the models that one call trains; a method creates further vectors of this size
 SHARE_BYTES = 2**24
 
 
@@ -29,7 +29,7 @@ def _fields(
     integers: str,
     reals: str = "",
 ) -> list[tuple[str, Any]]:
-    """Return the fields of a structure from their names, in this order."""
+    """Return the fields of a structure with these names, in this order."""
     fields: list[tuple[str, Any]] = []
     fields += [(name, ctypes.c_void_p) for name in pointers.split()]
     fields += [(name, ctypes.c_int64) for name in integers.split()]
@@ -60,14 +60,14 @@ class _Measurement(ctypes.Structure):
 
 
 class DenseKernel(DenseOracle):
-    """The compiled kernels for one model, and an oracle for steps that they do not know.
+    """The compiled kernels for one model, and an oracle for steps that they do not support.
 
     Args:
         kernels: The loaded library.
         task: A task that ``expressible`` accepts.
 
     Attributes:
-        most_clients: Number of clients that one call should train at most.
+        most_clients: Largest number of clients that one call should train.
     """
 
     def __init__(self, kernels: ctypes.CDLL, task: Task) -> None:
@@ -85,13 +85,13 @@ class DenseKernel(DenseOracle):
         self._sizes = np.array([inputs, *outputs], dtype=np.int64)
 
     def threads(self, examples: int, workers: int) -> int:
-        """Return how many of ``workers`` threads are worth their start for some examples."""
+        """Return how many of ``workers`` threads are worth starting for a number of examples."""
         return 1 if examples * self.task.size <= _LITTLE else workers
 
     def reads(self, data: FederatedDataset) -> bool:
         """Return whether the kernels can read a data set.
 
-        It has numbers of the model's type, or bytes, and one label per example.
+        The data must be of the model's type, or bytes, with one label per example.
         """
         one_label = data.tokens is None and data.y.dim() == 1
         if not one_label or not data.x.is_contiguous():
@@ -101,7 +101,7 @@ class DenseKernel(DenseOracle):
 
     @staticmethod
     def supports(step: Step) -> bool:
-        """Return whether a local step is of the family that the kernels know."""
+        """Return whether the kernels support a local step."""
         if not isinstance(step, Descent) or step.gradient is not None or step.opt.rule is None:
             return False
         return step.extra is None or isinstance(step.extra, ProximalTerm | GradientShift)
@@ -123,8 +123,8 @@ class DenseKernel(DenseOracle):
         Args:
             data: A data set that ``reads`` accepts.
             work: The local work.
-            ids: The clients [C].
-            tau: Their numbers of local steps [C].
+            ids: Ids of the clients [C].
+            tau: Number of local steps of each client [C].
             order: Key of the order of the examples.
             step: A step that ``supports`` accepts.
             msg: The broadcast.
@@ -200,7 +200,7 @@ class DenseKernel(DenseOracle):
     def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k [P] in float64, added in the order of the clients.
 
-        The weights ω are [C], the values v [C, P] of the model's type.
+        The weights ω are [C]; the values v are [C, P], of the model's type.
         """
         weights = weights.double().contiguous()
         values = values.contiguous()
@@ -228,13 +228,13 @@ class DenseKernel(DenseOracle):
         """Return sums over C sets of examples, and gradients.
 
         Args:
-            examples: What ``examples`` returned.
+            examples: Result of the method ``examples``.
             index: Rows of the examples.
-            starts: [C] int64, where each set begins in ``index``.
-            counts: [C] int64, its number of examples.
+            starts: Start of each set in ``index``, [C] int64.
+            counts: Number of examples in each set, [C] int64.
             w: One model [P], or a model for each set [C, P].
-            weights: Weights of the examples, as ``index``, in the losses and gradients; None sums
-                the losses, and takes the mean of the gradients.
+            weights: Weights of the examples in the losses and gradients, in the order of ``index``.
+                If None, losses are summed and gradients averaged.
             hits: Whether to count correct examples.
             gradients: Whether to compute gradients.
 
@@ -291,9 +291,9 @@ class DenseKernel(DenseOracle):
         y: Tensor,
         data: FederatedDataset | None = None,
     ) -> Examples:
-        """Return the examples x [T, ...] with labels y [T], as the kernels read them.
+        """Return the examples x [T, ...] with labels y [T], in the form that the kernels read.
 
-        The bytes of ``data`` come with a factor and an offset per channel.
+        Bytes of ``data`` are accompanied by a factor and an offset per channel.
         """
         channels: dict[str, Any] = {}
         if x.dtype == torch.uint8 and data is not None:
@@ -313,13 +313,13 @@ class DenseKernel(DenseOracle):
         )
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        """Return a tensor [C, P] of the model's type with contiguous rows, or with one repeated."""
+        """Return a tensor [C, P] of the model's type with contiguous rows, or one repeated row."""
         tensor = tensor.to(self._dtype)
         return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
 
 def expressible(task: Task) -> bool:
-    """Return whether the kernels know a task: a dense model in float32 or float64 on a CPU."""
+    """Return whether the kernels support a task: a dense model in float32 or float64 on a CPU."""
     on_cpu = task.device.type == "cpu"
     known_type = task.dtype in (torch.float32, torch.float64) and not task.bf16
     return task.traits.dense and on_cpu and known_type
@@ -330,7 +330,7 @@ def _call(
     examples: Examples,
     request: ctypes.Structure,
 ) -> None:
-    """Call a kernel, which lets other threads of Python run meanwhile.
+    """Call a kernel; other Python threads can run meanwhile.
 
     Raises:
         MemoryError: If there is no memory for its working copies.
@@ -340,9 +340,9 @@ def _call(
 
 
 def _passed(kind: type[S], **values: Tensor | np.ndarray | float | None) -> S:
-    """Return arguments for a kernel; others are 0, and addresses null.
+    """Return the arguments of a kernel; omitted numbers are 0, and omitted addresses null.
 
-    Tensors and arrays are passed by address, and live as long as the arguments.
+    Tensors and arrays are passed by address, and are kept alive as long as the arguments.
     """
     passed = kind()
     for name, value in values.items():

@@ -1,6 +1,6 @@
 """The compiled kernels, built on first use and kept in the user's cache.
 
-They are built with the system's compiler or an installed one.
+They are built with the system's compiler or with that of the package ziglang.
 """
 
 import ctypes
@@ -46,15 +46,15 @@ class Kernels(NamedTuple):
     """The compiled kernels, or the reason why there are none."""
 
     library: ctypes.CDLL | None
-    source: str  # the compiler that built it, or why there is no library
+    source: str  # the compiler that built the library, or the reason why there is none
 
 
 @cache
 def kernels() -> Kernels:
     """Return the compiled kernels of this machine.
 
-    The first call on a machine compiles them, which takes seconds. If that fails, one line on
-    stderr says so, and runs go on without them.
+    The first call on a machine compiles them, which takes seconds. If this fails, one line on
+    stderr says so, and runs continue without the kernels.
     """
     compiler = _compiler()
     if compiler is None:
@@ -84,7 +84,7 @@ def kernels() -> Kernels:
 
 
 def _compiler() -> list[str] | None:
-    """Return the command of a C++ compiler: $CXX, the system's, or ziglang's; None without one."""
+    """Return the command of a C++ compiler ($CXX, the system's, or ziglang's), or None."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
         if compiler := shutil.which(name):
@@ -94,10 +94,10 @@ def _compiler() -> list[str] | None:
 
 
 def _library_path(version: str) -> Path:
-    """Return the path of the library without its checksum, in the user's cache.
+    """Return the path, without a checksum, of the library in the user's cache.
 
-    Only the user may enter its directory. The library is named by everything that it depends on:
-    its source, the flags, the compiler's version and the processor.
+    Only the user may enter the directory. The name of the library depends on everything that
+    affects the library: its source, the flags, the compiler's version and the processor.
     """
     processor = f"{platform.machine()} {platform.processor()}"
     info = Path("/proc/cpuinfo")
@@ -123,9 +123,9 @@ def _library_path(version: str) -> Path:
 
 
 def _built(path: Path) -> Path | None:
-    """Return the library whose name has its checksum, or None.
+    """Return the library whose name contains its checksum, or None.
 
-    A library that is cut off would end the process that loads it.
+    A truncated library would crash the process that loads it.
     """
     for library in path.parent.glob(f"{path.name}-*.so"):
         if library == _with_checksum(path, library):
