@@ -76,6 +76,11 @@ def files(folder):
     }
 
 
+def differing(one, other):
+    """The names of files that differ, or that only one of two reports has."""
+    return {name for name in one.keys() | other if one.get(name) != other.get(name)}
+
+
 def call(*args):
     """Return status, stdout and stderr of the command."""
     out, err = io.StringIO(), io.StringIO()

@@ -45,4 +45,7 @@ def test_the_example_by_hand(name, shown, value):
         np.array([1, 0.5, 0]),
         np.array([2, 1, 1]),
     )
-    assert measured[name] == pytest.approx(value, abs=5e-3 if value > 1 else 5e-5)
+    assert measured[name] == pytest.approx(
+        value,
+        abs=5e-3 if value > 1 else 5e-5,
+    )

@@ -77,7 +77,14 @@ def test_the_site(tmp_path):
     site = tmp_path / "site"
     options = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(docs), str(site)],
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            *options,
+            str(docs),
+            str(site),
+        ],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -87,7 +94,8 @@ def test_the_site(tmp_path):
     written = [site / path.relative_to(docs).with_suffix(".html") for path in sources]
     pages = {path: read(path) for path in written}
     assert broken(pages) == []
-    assert [x for page in pages.values() for x in page.loaded if urlsplit(x).netloc] == []
+    loaded = [url for page in pages.values() for url in page.loaded]
+    assert [url for url in loaded if urlsplit(url).netloc] == []
     reports = {path: read(path) for path in (site / "published").rglob("index.html")}
     assert {path.parent.name for path in reports} >= {"published", "known", "adafedadam"}
     assert broken(reports) == []  # among them the links of the front page to claims

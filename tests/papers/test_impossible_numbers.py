@@ -79,12 +79,23 @@ def test_three_clients_by_hand(case):
 def test_a_large_tail_can_hide_one_client_at_zero():
     """29 of 30 clients at 60 and one at 0 average 58."""
     accuracies = [0.0] + [60.0] * 99
-    assert reason(100, 0.3, np.mean(accuracies), np.std(accuracies), 58.0, 60.0) is None
+    average = np.mean(accuracies)
+    deviation = np.std(accuracies)
+    assert reason(100, 0.3, average, deviation, 58.0, 60.0) is None
 
 
 # ---- from random accuracies
 
-SIZES = [(100, 0.05), (10, 0.1), (31, 0.1), (20, 0.1), (50, 0.1), (30, 0.2), (16, 0.3), (100, 0.3)]
+SIZES = [
+    (100, 0.05),
+    (10, 0.1),
+    (31, 0.1),
+    (20, 0.1),
+    (50, 0.1),
+    (30, 0.2),
+    (16, 0.3),
+    (100, 0.3),
+]
 KINDS = st.sampled_from(("any", "one", "ends", "normal", "few"))
 
 
@@ -97,7 +108,8 @@ def accuracies(kind, clients, rng):
     elif kind == "ends":
         x = 100.0 * (x < rng.uniform(0, 100))
     elif kind == "normal":
-        x = np.clip(rng.normal(x[0], rng.uniform(0, 30), clients), 0, 100)
+        spread = rng.uniform(0, 30)
+        x = np.clip(rng.normal(x[0], spread, clients), 0, 100)
     elif kind == "few":
         x = rng.choice([0.0, x[0], 100.0], clients)
     return np.sort(x)
@@ -116,9 +128,16 @@ def test_statistics_of_accuracies_are_never_called_impossible(sizes, kinds, seed
     rng = np.random.default_rng(seed)
     seeds = np.array([accuracies(kind, clients, rng) for kind in kinds])
     size = max(1, round(fraction * clients))
-    exact = (seeds.mean(), seeds.std(1).mean(), seeds[:, :size].mean(), seeds[:, -size:].mean())
-    average, deviation, worst, best = (round(float(value), 2) for value in exact)
-    assert reason(clients, fraction, average, deviation, worst, best if both else None) is None
+    exact = (
+        seeds.mean(),
+        seeds.std(1).mean(),
+        seeds[:, :size].mean(),
+        seeds[:, -size:].mean(),
+    )
+    average, deviation, worst, best = np.round(exact, 2)
+    if not both:
+        best = None
+    assert reason(clients, fraction, average, deviation, worst, best) is None
 
 
 # ---- in the papers
@@ -131,7 +150,15 @@ def test_the_rows_that_the_files_mark_are_those_that_are_impossible(capsys):
     assert sum(bool(row.impossible) for table in tables for row in table.rows) == 64
 
 
-@pytest.mark.parametrize(("clients", "size"), [(16, 4), (31, 9), (100, 30), (3, 1)])
+@pytest.mark.parametrize(
+    ("clients", "size"),
+    [
+        (16, 4),
+        (31, 9),
+        (100, 30),
+        (3, 1),
+    ],
+)
 def test_the_smaller_tail_is_that_of_the_measured_metric(clients, size):
     """The worst 30 % at 0 and the others at 1 are possible with the tail of the metric."""
     accuracy = np.repeat([0.0, 1.0], [size, clients - size])
@@ -162,5 +189,5 @@ def test_the_smaller_tail_is_that_of_the_measured_metric(clients, size):
 def test_the_marks_are_those_of_the_fewest_numbers_that_have_to_go(table, setup, algo, columns):
     paper = papers()["adafed"]
     rows = paper.tables[table].rows
-    row = next(row for row in rows if (row.setup, row.algo) == (setup, algo))
+    row = next(row for row in rows if row.setup == setup and row.algo == algo)
     assert script.contradiction(paper, row).columns == tuple(columns.split())

@@ -29,7 +29,11 @@ at_hand = pytest.mark.skipif(
     reason="FEDBENCH_PAPERS, the papers as YAML, is not set",
 )
 every_transcribed = pytest.mark.parametrize("name", TRANSCRIBED)
-every_paper = pytest.mark.parametrize("paper", papers().values(), ids=PAPERS)
+every_paper = pytest.mark.parametrize(
+    "paper",
+    papers().values(),
+    ids=PAPERS,
+)
 # claims of the transcription whose sentence another one tests, or that the paper does not make
 REMOVED = {
     "adafed": "c02 c03 c04 c06 c07 c08 c09 c10 c11 c20 c21 c22 c23 c24 c25 c26 c27 c28 c29 c31 "
@@ -196,8 +200,9 @@ def test_tables_and_figures_are_complete(paper):
 @every_paper
 def test_every_setup_and_method_can_be_chosen_and_is_used(paper):
     rows = rows_of(paper)
-    assert {setup.experiment for setup in paper.setups.values()} <= set(options("experiment"))
-    assert {setup.experiment.partition("/")[0] for setup in paper.setups.values()} == {paper.id}
+    experiments = {setup.experiment for setup in paper.setups.values()}
+    assert experiments <= set(options("experiment"))
+    assert {experiment.partition("/")[0] for experiment in experiments} == {paper.id}
     assert {method.algo for method in paper.methods.values()} <= set(options("algo"))
     drawn = {setup for figure in paper.figures.values() for setup in figure.setups}
     assert {row.setup for row in rows} | drawn == set(paper.setups)
@@ -274,7 +279,17 @@ def test_metrics_and_fields_are_measured(paper, run):
     for claim in paper.claims.values():
         for check in parts_of(claim.check):
             single = isinstance(check, Limit)
-            fields = {check.field} if single else set(getattr(check, "fields", ()))
+            fields = (
+                {check.field}
+                if single
+                else set(
+                    getattr(
+                        check,
+                        "fields",
+                        (),
+                    )
+                )
+            )
             assert fields <= curves | {"accuracy", "moments"}, claim.id
 
 

@@ -51,7 +51,13 @@ def test_the_documented_example_is_a_paper(tmp_path):
     assert list(p.tables) == ["table1", "table2"]
     assert list(p.figures) == ["figure1"]
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
-    verdicts = [judge(claim, Evidence(p, [])) for claim in p.claims.values()]
+    verdicts = [
+        judge(
+            claim,
+            Evidence(p, []),
+        )
+        for claim in p.claims.values()
+    ]
     assert [verdict.word for verdict in verdicts] == ["not run"] * 5 + ["not testable"]
     # setups x metrics; ranks; 2 methods; 1; setups x measures
     assert [len(verdict.comparisons) for verdict in verdicts] == [4, 1, 2, 1, 4, 0]
@@ -83,11 +89,21 @@ def test_every_kind_of_check_is_documented():
 FAULTS = yaml.safe_load((ROOT / "tests" / "papers" / "faults.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault["message"][:60] for fault in FAULTS])
+@pytest.mark.parametrize(
+    "fault",
+    FAULTS,
+    ids=[fault["message"][:60] for fault in FAULTS],
+)
 def test_a_fault_is_reported_with_its_place(tmp_path, fault):
     assert fault["right"] in EXAMPLE
-    path = write(tmp_path, EXAMPLE.replace(fault["right"], fault["wrong"], 1))
-    with pytest.raises(RequestError, match=re.escape(fault["message"])) as error:
+    path = write(
+        tmp_path,
+        EXAMPLE.replace(fault["right"], fault["wrong"], 1),
+    )
+    with pytest.raises(
+        RequestError,
+        match=re.escape(fault["message"]),
+    ) as error:
         paper(path)
     assert str(error.value).startswith("example.yaml")
 

@@ -66,7 +66,12 @@ MIXED = decide([lead(1), lead(-1)])
         ([], ""),
         ([NOT_RUN], "1 comparison, none run"),
         (
-            [lead(1), lead(1), lead(-1), lead(0)],
+            [
+                lead(1),
+                lead(1),
+                lead(-1),
+                lead(0),
+            ],
             "2 of 4 shown, 1 refuted",
         ),
         ([lead(1), NOT_RUN, NOT_RUN], "1 of 3 run: 1 of 1 shown, 0 refuted"),
@@ -264,7 +269,12 @@ def test_files_have_the_word_and_the_counts():
 
 
 def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
-    verdict = decide([lead(-1, 5), lead(1, 5, CUT)])
+    verdict = decide(
+        [
+            lead(-1, 5),
+            lead(1, 5, CUT),
+        ]
+    )
     full, cut = rows(comparisons_csv(report_of({ADOPTED: verdict})))
     words = {
         "claim": CLAIM.id,
@@ -295,7 +305,15 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
 
 
 def summary(*claims):
-    return PaperSummary("x", "X", "", Coverage(), claims, runs=0, hours=0.0)
+    return PaperSummary(
+        "x",
+        "X",
+        "",
+        Coverage(),
+        claims,
+        runs=0,
+        hours=0.0,
+    )
 
 
 def test_without_claims_there_is_nothing_to_count():

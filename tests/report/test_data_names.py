@@ -42,7 +42,10 @@ def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid")):
         place = root / preset
         for rule in rules:
             # the cut gives each rule its own hash
-            options = {"preset": CIFAR | RULES[rule], "cut": {f"cut.{rule}": [0, 1]}}
+            options = {
+                "preset": CIFAR | RULES[rule],
+                "cut": {f"cut.{rule}": [0, 1]},
+            }
             leave_runs(place, "fedavg", "qfedavg", **options)
         renamed(place, data=preset, departures={})
     for file in root.rglob("config.yaml"):
@@ -97,7 +100,13 @@ def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path
     tables = [*(report / "tables").iterdir()]
     texts = [
         page,
-        *(path.read_text() for path in (*tables, *paper.rglob("*.tex"))),
+        *(
+            path.read_text()
+            for path in (
+                *tables,
+                *paper.rglob("*.tex"),
+            )
+        ),
     ]
     assert len(texts) > 8
     for text in texts:
@@ -119,13 +128,22 @@ def test_departures_from_a_paper_have_the_name_that_is_typed(tmp_path):
     cut = {TARGET: ["fedbench.data.partitions.basic.dirichlet_min_share", RULES["iid"][TARGET]]}
     experiment = "adafedadam/table5_cifar10_dir005"
     fake(tmp_path, experiment, "fedavg", cut=cut, seeds=(0,))
-    fake(tmp_path, experiment, "fedavg", keys={"algo.beta": 2}, seeds=(0,))
+    fake(
+        tmp_path,
+        experiment,
+        "fedavg",
+        keys={"algo.beta": 2},
+        seeds=(0,),
+    )
     (table,) = run_tables(Results(tmp_path))
     reductions = {text for line in table.lines for text in line.matched.reduced}
     assert "data/partition iid (paper dirichlet_min_share)" in reductions
     texts = [*reductions, *(keys_text(line.keys) for line in table.lines)]
     assert not [text for text in texts if "_target_" in text]
-    status, out, _ = call("show", str(next(tmp_path.rglob("seed_0"))))
+    status, out, _ = call(
+        "show",
+        str(next(tmp_path.rglob("seed_0"))),
+    )
     assert status == 0
     assert "_target_" not in out
 
@@ -152,7 +170,13 @@ def test_the_settings_that_runs_share_are_their_title(tmp_path):
     }
     for share in (0.1, 10):
         keys = {"participation": share}
-        runs = leave_runs(tmp_path, "fedavg", preset=preset, keys=keys, seeds=(0,))
+        runs = leave_runs(
+            tmp_path,
+            "fedavg",
+            preset=preset,
+            keys=keys,
+            seeds=(0,),
+        )
     assert title_of(runs) == "Synthetic (alpha=0.5)"
     renamed(tmp_path, clients=30)
     (table,) = run_tables(Results(tmp_path))
@@ -163,7 +187,13 @@ def test_the_settings_that_runs_share_are_their_title(tmp_path):
 
 def test_an_experiment_of_no_paper_is_named_with_its_data(tmp_path):
     preset = CIFAR | RULES["iid"]
-    runs = leave_runs(tmp_path, "fedavg", experiment="smoke", preset=preset, seeds=(0,))
+    runs = leave_runs(
+        tmp_path,
+        "fedavg",
+        experiment="smoke",
+        preset=preset,
+        seeds=(0,),
+    )
     (table,) = run_tables(runs)
     assert (table.name, table.title) == ("smoke", f"smoke: {IID}")
     _, out, _ = call("show", str(runs[0].path))

@@ -24,7 +24,12 @@ CUT = {"rounds": [1000, 20]}
 # a figure of every kind that shows runs, and the pictures that are drawn
 KINDS = [
     (FEDFA, "figure2", [""]),
-    pytest.param(ADAFEDADAM, "figure2", ["", "_distribution"], marks=pytest.mark.slow),  # 5 s
+    pytest.param(
+        ADAFEDADAM,
+        "figure2",
+        ["", "_distribution"],
+        marks=pytest.mark.slow,
+    ),  # 5 s
     (ADAFED, "figure4", [""]),
     (ADAFED, "figure7", [""]),
     (FEDFA, "figure7", [""]),
@@ -280,7 +285,17 @@ def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_
     keys = sorted(ADAFED.overrides(row).items())
     algo = ADAFED.methods[row.algo].algo
     of_run = (experiment_of(ADAFED, row.setup), algo, keys, 1, "train_loss")
-    losses = [[number(*of_run, t, client) for t in ROUNDS] for client in range(6)]
+    losses = [
+        [
+            number(
+                *of_run,
+                t,
+                client,
+            )
+            for t in ROUNDS
+        ]
+        for client in range(6)
+    ]
     low, high = panel.series
     assert low.y[1].tolist() == min(losses)
     assert high.y[1].tolist() == max(losses)

@@ -24,7 +24,13 @@ def root(tmp_path_factory):
     """Runs whose data, method and values have such names, and their report."""
     root = tmp_path_factory.mktemp("signs") / "runs"
     for value in (SIGNS, "=1+1"):
-        leave_runs(root, "fedavg", ALGO, keys={"algo.note": value}, seeds=(0, 1))
+        leave_runs(
+            root,
+            "fedavg",
+            ALGO,
+            keys={"algo.note": value},
+            seeds=(0, 1),
+        )
     for file in root.rglob("meta.json"):
         edit(file, lambda text: json.dumps(json.loads(text) | {"data": SIGNS}))
     assert call("report", str(root))[::2] == (0, "")
@@ -43,12 +49,21 @@ def test_a_report_shows_them(root, tmp_path, words):
     assert (status, error) == (0, "")
 
 
-@pytest.mark.parametrize("picture", [curves, partial(curves, log_y=True), means])
+@pytest.mark.parametrize(
+    "picture",
+    [curves, partial(curves, log_y=True), means],
+)
 def test_a_picture_has_no_formulas(tmp_path, picture):
     """Also in the ticks of large and small numbers."""
     x = np.arange(1.0, 6.0)
     y = np.outer([1, 2], 10.0 ** (3 * x - 9))
-    series = Series(SIGNS, x, y, Look("#112233"), texts=(SIGNS,) * 5)
+    series = Series(
+        SIGNS,
+        x,
+        y,
+        Look("#112233"),
+        texts=(SIGNS,) * 5,
+    )
     panel = Panel(SIGNS, [series], SIGNS, SIGNS)
     _, svg = draw(tmp_path / "p", picture, SIGNS, [panel])
     texts = re.findall(r">([^<]+)</text>", svg.read_text())
@@ -74,11 +89,22 @@ def test_tables_have_them_in_every_form(root):
 
 
 def test_cells_of_markdown_hold_no_code_or_formula():
-    text = markdown([table_of("", ("m",), [("a|b`c`$d$",)])])
+    text = markdown(
+        [
+            table_of(
+                "",
+                ("m",),
+                [("a|b`c`$d$",)],
+            )
+        ]
+    )
     assert r"| a\|b\`c\`\$d\$ |" in text
 
 
-@pytest.mark.parametrize("text", ["=1+1", "@x", "+x", "-x", "\tx", "-1+1"])
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "@x", "+x", "-x", "\tx", "-1+1"],
+)
 def test_no_text_of_a_csv_file_is_a_formula(text):
     assert csv_text([{"a": text, "b": 1}]) == f"a,b\n'{text},1\n"
 

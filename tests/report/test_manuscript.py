@@ -92,7 +92,17 @@ def test_the_command_writes_everything_and_the_same_again(tmp_path):
         assert first[name].startswith(b"%PDF")
         assert b"/Type3" not in first[name]
     text = first["tables/setting.tex"].decode()
-    values = [100 * measured(None, "fedavg", {}, seed, "accuracy_mean") for seed in SEEDS]
+    values = [
+        100
+        * measured(
+            None,
+            "fedavg",
+            {},
+            seed,
+            "accuracy_mean",
+        )
+        for seed in SEEDS
+    ]
     assert rf"{mean(values):.2f} $\pm$ {stdev(values):.2f}" in text
     assert text.count(r"\\") == 3  # heading and methods
     call("report", str(root), "--latex")
@@ -139,8 +149,9 @@ def test_sentences_have_no_names_in_print(tmp_path):
     """A method is named term, and a note about the proximal term keeps its word."""
     note = "the proximal term was not part of the published data"
     leave_runs(tmp_path / "runs", "fedprox", "term", seeds=SEEDS)
+    facts = {"unofficial": [note]}
     for file in (tmp_path / "runs").rglob("meta.json"):
-        edit(file, lambda text: json.dumps(json.loads(text) | {"unofficial": [note]}))
+        edit(file, lambda text: json.dumps(json.loads(text) | facts))
     tex = manuscript(tmp_path / "out", list(Results(tmp_path / "runs")))
     table = tex["setting.tex"]
     assert re.findall(r"^(FedProx|TERM) & ", table, re.M) == ["FedProx", "TERM"]

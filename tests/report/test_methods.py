@@ -47,13 +47,26 @@ def runs(root, **methods):
     """Runs of methods, each with the keys of its settings."""
     for algo, settings in methods.items():
         for keys in settings:
-            fake(root, None, algo, keys=keys, preset=PRESET, seeds=(0, 1))
+            fake(
+                root,
+                None,
+                algo,
+                keys=keys,
+                preset=PRESET,
+                seeds=(0, 1),
+            )
     return list(Results(root))
 
 
 def test_the_sentences_have_all_settings(tmp_path):
     settings = [{"algo.q": 0.1}, {"algo.q": 1.0}]
-    *sentences, last = described(runs(tmp_path, fedavg=[{}], qfedavg=settings))
+    *sentences, last = described(
+        runs(
+            tmp_path,
+            fedavg=[{}],
+            qfedavg=settings,
+        )
+    )
     assert sentences == SENTENCES.splitlines()
     assert last.startswith("The software and hardware are fedbench 0.1.0, torch 2, device cpu")
 

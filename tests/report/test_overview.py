@@ -71,7 +71,13 @@ def fill(root):
     """Six rows with a printed number each, the last one reduced; a run takes an hour and a half."""
     for row in ROWS:
         cut = {"rounds": [200, 100]} if row is ROWS[-1] else {}
-        for path in fake_row(root, PAPER, row, seeds=range(2), cut=cut):
+        for path in fake_row(
+            root,
+            PAPER,
+            row,
+            seeds=range(2),
+            cut=cut,
+        ):
             change_last_round(path, seconds_train=3600.0, seconds_eval=1800.0)
 
 
@@ -87,7 +93,13 @@ def draw(evidence, folder):
     return drawn(
         figure,
         folder,
-        [("", curves, [Panel("", [line], "x", "y")])],
+        [
+            (
+                "",
+                curves,
+                [Panel("", [line], "x", "y")],
+            )
+        ],
     )
 
 
@@ -135,7 +147,12 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     assert LINE in shelf.said
     assert LINE in shelf.whole
     assert LINE in text_of(shelf.page)
-    row = " ".join(map(str, ["FedCAda", CLAIMS, *COUNTS.values()]))
+    row = " ".join(
+        map(
+            str,
+            ["FedCAda", CLAIMS, *COUNTS.values()],
+        )
+    )
     for html in (shelf.front, shelf.page):
         assert numbers(html, 'id="summary-head"') == [row]
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
@@ -163,7 +180,10 @@ def test_every_measured_percentage_is_a_point_and_a_ring_if_it_is_reduced(shelf)
 
 def test_a_number_that_several_tables_share_is_one_point(tmp_path):
     fill(tmp_path)
-    table = paper_table(PAPER.tables["table1"], Evidence(PAPER, list(Results(tmp_path))))
+    table = paper_table(
+        PAPER.tables["table1"],
+        Evidence(PAPER, list(Results(tmp_path))),
+    )
     html = page(
         Content(
             "",
@@ -221,6 +241,10 @@ def test_which_directories_have_a_front_page(shelf, tmp_path):
 
 @pytest.mark.parametrize("words", ["--into out", "--paper fedcada", "--compare algo"])
 def test_options_of_a_single_report_are_refused(shelf, words):
-    status, _, err = call("report", str(shelf.place), *words.split())
+    status, _, err = call(
+        "report",
+        str(shelf.place),
+        *words.split(),
+    )
     assert status == 2
     assert "contains no runs" in err

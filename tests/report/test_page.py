@@ -57,7 +57,11 @@ class Reader(HTMLParser):
         self.tags.append((tag, attributes))
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag, (tag, self.open, self.getpos())
+        assert self.open.pop() == tag, (
+            tag,
+            self.open,
+            self.getpos(),
+        )
 
     def handle_data(self, data):
         if self.open and self.open[-1] not in ("style", "script"):
@@ -184,7 +188,11 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "theme",
+    [0, 1],
+    ids=["light", "dark"],
+)
 def test_the_colours_of_both_themes_can_be_read(theme):
     """WCAG AA for every pair of text and ground that the style sheet makes."""
     css = (ASSETS / "page.css").read_text()

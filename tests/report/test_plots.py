@@ -277,17 +277,42 @@ def test_means_have_error_bars_of_one_sample_std():
 
 
 def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
-    several = np.array([[1.0, 5, 8], [3, 5, NAN]])
-    axes = axes_of(means, Series("b", several, several + 1, B, ("0", "1", "9")))
+    several = np.array(
+        [
+            [1.0, 5, 8],
+            [3, 5, NAN],
+        ]
+    )
+    axes = axes_of(
+        means,
+        Series("b", several, several + 1, B, ("0", "1", "9")),
+    )
     points = bars(axes, "b")
     line = points.lines[0]
-    assert line.get_xydata().tolist() == [[2, 3], [5, 6], [8, 9]]
-    assert (line.get_color(), line.get_marker()) == (B.colour, B.marker)
+    assert line.get_xydata().tolist() == [
+        [2, 3],
+        [5, 6],
+        [8, 9],
+    ]
+    assert (
+        line.get_color(),
+        line.get_marker(),
+    ) == (B.colour, B.marker)
     low, high = ends(points, 0)
-    np.testing.assert_allclose(low, [2 - np.sqrt(2), 5, NAN])
-    np.testing.assert_allclose(high, [2 + np.sqrt(2), 5, NAN])
+    np.testing.assert_allclose(
+        low,
+        [2 - np.sqrt(2), 5, NAN],
+    )
+    np.testing.assert_allclose(
+        high,
+        [2 + np.sqrt(2), 5, NAN],
+    )
     texts = {text.get_text(): text.xy for text in axes.texts}
-    assert texts == {"0": (2, 3), "1": (5, 6), "9": (8, 9)}
+    assert texts == {
+        "0": (2, 3),
+        "1": (5, 6),
+        "9": (8, 9),
+    }
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
@@ -296,9 +321,19 @@ def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     broken = series()
     broken.y[1, 5:] = value
     for picture in (curves, means):
-        draw(tmp_path / "p", picture, "t", [panel(broken, series("b", B))])
+        draw(
+            tmp_path / "p",
+            picture,
+            "t",
+            [panel(broken, series("b", B))],
+        )
     axes = axes_of(curves, broken)
     assert np.isinf(curve(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
     assert np.isfinite(axes.get_ylim()).all()
-    points = Series("a", broken.y[:, 5:8], broken.y[:, :3], A)
+    points = Series(
+        "a",
+        broken.y[:, 5:8],
+        broken.y[:, :3],
+        A,
+    )
     draw(tmp_path / "p", means, "t", [panel(points)])

@@ -6,7 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from fake_runs import edit, fake, fake_row
-from report_runs import ADAM, call, files, fill, leave_runs
+from report_runs import ADAM, call, differing, files, fill, leave_runs
 
 from fedbench.papers.registry import papers
 from fedbench.reports.write import write_report
@@ -55,7 +55,7 @@ def test_a_published_report_is_written_again_from_its_bundle_alone(published, tm
     write_report(published, tmp_path / "again")
     one = files(published)
     other = files(tmp_path / "again")
-    assert [name for name in one.keys() | other if one.get(name) != other.get(name)] == []
+    assert differing(one, other) == set()
     kinds = {name.partition("/")[0] for name in one}
     assert kinds == {"index.html", "runs.parquet", "summary.json", "tables", "figures", "evidence"}
     assert "figures/adafed_figure3.svg" in one
@@ -73,7 +73,8 @@ def test_a_report_of_one_paper_and_its_numbers(tmp_path):
     write_report(one, two)
     whole = files(one)
     assert whole == files(two)
-    assert {run.meta["experiment"].partition("/")[0] for run in Results(two)} == {"adafedadam"}
+    experiments = [run.meta["experiment"] for run in Results(two)]
+    assert all(experiment.startswith("adafedadam/") for experiment in experiments)
     assert "config.results_dir" not in pd.read_parquet(one / "runs.parquet")
 
     # the report below it has no bundle of its own
@@ -195,7 +196,12 @@ def test_a_page_that_is_no_report_is_not_replaced(tmp_path):
     site = tmp_path / "site"
     site.mkdir()
     (site / "index.html").write_text("mine")
-    status, _, said = call("report", str(tmp_path / "runs"), "--into", str(site))
+    status, _, said = call(
+        "report",
+        str(tmp_path / "runs"),
+        "--into",
+        str(site),
+    )
     assert status == 2
     assert "index.html is not the page of a report; name another directory with --into" in said
     assert files(site) == {"index.html": b"mine"}

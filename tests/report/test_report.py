@@ -36,7 +36,13 @@ def leave(
         "seed": seed,
         **more.pop("config", {}),
     }
-    meta = facts_of(seed=seed, hash=digest, algo=algo, experiment=experiment, **more)
+    meta = facts_of(
+        seed=seed,
+        hash=digest,
+        algo=algo,
+        experiment=experiment,
+        **more,
+    )
     kinds = ("mean", "std", "worst30")
     accuracies = {f"accuracy_{kind}": mean for kind in kinds}
     weighted = {f"accuracy_{kind}_weighted": mean for kind in kinds}
@@ -127,7 +133,8 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
     printed = paper_table(paper.tables["table5"], Evidence(paper, runs))
-    assert [list(x.matched.runs) for x in printed.lines if x.matched.runs] == [[unit(0)]]
+    units = [list(line.matched.runs) for line in printed.lines]
+    assert [several for several in units if several] == [[unit(0)]]
     (note,) = [note for note in notes_of(printed) if "split" in note]
     assert "(data.seed 3)" in note
     assert not run_tables(runs, [printed])

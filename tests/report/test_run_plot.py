@@ -52,7 +52,10 @@ def test_a_curve_has_a_row_per_seed_in_the_shown_unit(fedavg):
 def test_a_metric_is_an_axis_in_its_unit(fedavg, axis):
     """Communication is the sum of both directions; the error derives from the accuracy."""
     (curve,) = run_curves(fedavg, axis, "accuracy_mean", "algo")
-    assert curve.x == pytest.approx(AXES[axis].mean(0), rel=1e-12)
+    assert curve.x == pytest.approx(
+        AXES[axis].mean(0),
+        rel=1e-12,
+    )
 
 
 def test_every_seed_is_a_line(fedavg):
@@ -117,7 +120,13 @@ def test_the_curve_of_one_run_is_drawn_below_it(tmp_path):
     file = run / "plots" / "train_loss_over_round_by_algo.png"
     assert (status, out) == (0, f"written: {file}\n")
     assert file.read_bytes().startswith(b"\x89PNG")
-    (failed,) = fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
+    (failed,) = fake(
+        tmp_path,
+        None,
+        "qfedavg",
+        seeds=(0,),
+        status="failed",
+    )
     status, _, err = call("plot", str(failed))
     assert (status, err) == (2, "fedbench: none of 1 runs is done\n")
 

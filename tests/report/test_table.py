@@ -95,7 +95,15 @@ def test_text_is_no_markup():
 
 
 def test_csv_has_every_column():
-    assert csv_text([{"a": 1}, {"a": 2, "b": "x,y"}]) == 'a,b\n1,\n2,"x,y"\n'
+    assert (
+        csv_text(
+            [
+                {"a": 1},
+                {"a": 2, "b": "x,y"},
+            ]
+        )
+        == 'a,b\n1,\n2,"x,y"\n'
+    )
 
 
 def two_methods():
@@ -117,7 +125,12 @@ def two_methods():
         "p/t",
         "P, Table",
         (Column(accuracy, printed=True), Column(kl)),
-        (RowGroup(Setup("s", "One", "p/one", 3, 3, 5), lines),),
+        (
+            RowGroup(
+                Setup("s", "One", "p/one", 3, 3, 5),
+                lines,
+            ),
+        ),
         paper,
         next(iter(paper.tables.values())),
     )
@@ -155,7 +168,12 @@ def test_numbers_in_full_precision_by_hand():
 
 
 def test_columns_that_a_paper_prints_are_in_markdown():
-    ((_, (heads, one, two)),) = markdown_tables(table_markdown(two_methods()))
+    (
+        (
+            _,
+            (heads, one, two),
+        ),
+    ) = markdown_tables(table_markdown(two_methods()))
     assert heads == ["method", "settings", "seeds", "average %", "status"]
     assert one[3:] == ["3.00 ± 2.65 ≈ 4.00 ± 0.50", "full"]
     assert two[3:] == ["– / 7.00", "not run"]

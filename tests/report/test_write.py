@@ -15,6 +15,7 @@ from report_runs import (
     PLAIN,
     TITLES,
     call,
+    differing,
     files,
     leave_runs,
     links_of,
@@ -56,7 +57,7 @@ def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch
 
     one = files(mixed.report)
     other = files(tmp_path / "elsewhere" / "report")
-    assert [name for name in one.keys() | other if one.get(name) != other.get(name)] == []
+    assert differing(one, other) == set()
     assert said.replace("elsewhere", "ROOT") == mixed.said.replace(
         str(mixed.root),
         "ROOT",
@@ -278,7 +279,8 @@ def test_into_another_place_without_links(small, tmp_path):
     assert not (small / "report").exists()
     published = files(place)
     assert str(small).encode() not in b"".join(published.values())
-    assert not [x for x in links_of(published["index.html"].decode()) if not x.startswith("#")]
+    links = links_of(published["index.html"].decode())
+    assert all(link.startswith("#") for link in links)
 
     call("report", str(small))
     default = files(small / "report")
