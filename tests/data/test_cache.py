@@ -2,12 +2,9 @@
 
 import dataclasses
 import os
-import threading
 
 import numpy as np
 import pytest
-from data_files import error_while_waiting
-from filelock import FileLock
 
 from fedbench.data.examples import Examples
 from fedbench.data.files import cache
@@ -122,20 +119,6 @@ def test_a_source_that_changes_within_its_size_and_time_is_read_again(tmp_path, 
         for _ in range(2):
             read(tmp_path, make, [tmp_path / given])
         assert make.calls == calls
-
-
-def test_a_process_that_waits_for_another_one_says_so(tmp_path, capsys):
-    read(tmp_path, Maker())
-    waiting = threading.Thread(
-        target=read,
-        args=(tmp_path, Maker()),
-        daemon=True,
-    )
-    capsys.readouterr()
-    with FileLock(folders(tmp_path)[0].with_suffix(".lock")):
-        shown = error_while_waiting(waiting, capsys)
-        assert shown == "fedbench: waiting for another process that is preparing set\n"
-    waiting.join()
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):

@@ -124,12 +124,6 @@ def test_a_download_that_exceeds_its_size_is_stopped(server, tmp_path, monkeypat
     assert path.read_bytes() == CONTENT
 
 
-def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):
-    put(tmp_path, "set/file.bin")
-    assert ensure([remote(server, "a")], tmp_path, download=False)[0].read_bytes() == b""
-    assert not server.asked
-
-
 @pytest.mark.parametrize(
     ("value", "cause"), [("1", "FEDBENCH_OFFLINE; unset it"), ("0", "data.download=false; set it")]
 )

@@ -25,7 +25,6 @@ from data_files import (
 from PIL import Image
 from tools import rejected
 
-from fedbench.core.validation import checked
 from fedbench.data.assemble import assemble
 from fedbench.data.files import fetch, readers
 from fedbench.data.partitions.basic import iid
@@ -92,7 +91,6 @@ FIVE = idx(np.zeros(5, np.uint8))
             struct.pack(">BBBBI", 0, 0, 8, 2, 1),
             "is not a complete idx file",
         ),
-        ("short", FIVE[:-1], "is not a complete idx file"),
         ("long", FIVE + b"x", "is not a complete idx file"),
         ("plain.gz", FIVE, "is not a complete idx file of bytes .Not a gzipped file"),
         (
@@ -114,18 +112,6 @@ def test_idx_refuses(tmp_path, name, raw, message):
 def write_fmnist(root):
     labels = (range(10), (0, 2, 6, 9))
     return write_idx(root / "FashionMNIST/raw", labels, packed=True)
-
-
-def test_fmnist(tmp_path):
-    (train, train_y), (test, test_y) = write_fmnist(tmp_path)
-    e = fmnist.load(tmp_path)
-    assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
-    check(
-        e,
-        y=[*train_y, *test_y],
-        held_out=[False] * 10 + [True] * 4,
-        unofficial=("Fashion-MNIST: not the official files (md5 differs)",),
-    )
 
 
 def test_fmnist_three_classes_by_pixel(tmp_path):
@@ -165,11 +151,6 @@ def test_classes_must_be_labels(tmp_path, classes):
         fmnist.load(tmp_path, classes=classes)
 
 
-def test_classes_must_not_be_text():
-    with rejected("classes .*not allowed as a Sequence"):
-        checked(fmnist.load, {"classes": "0"})
-
-
 def test_fmnist_refuses(tmp_path):
     write_idx(tmp_path / "FashionMNIST/raw", (range(10), (10,)))
     with rejected("labels from 0 to 10, expected 0 to 9"):
@@ -206,15 +187,12 @@ def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     e = emnist.load(tmp_path, split="letters")
     assert np.array_equal(e.x[:, 0], upright)
+    trained = upright[:3] / 255
     check(
         e,
         y=[0, 1, 25, 25, 0],
         held_out=[False] * 3 + [True] * 2,
         classes=26,
-    )
-    trained = upright[:3] / 255
-    check(
-        e,
         mean=pytest.approx([trained.mean()], rel=1e-12),
         std=pytest.approx([trained.std()], rel=1e-12),
     )
@@ -294,11 +272,6 @@ BLACK = np.zeros((1, 784))
         (
             "train/0.json",
             {"a": (BLACK + 0.5, [0])},
-            "pixels other than 0/255, 1/255",
-        ),
-        (
-            "train/0.json",
-            {"a": (BLACK + 256, [0])},
             "pixels other than 0/255, 1/255",
         ),
         ("train/0.json", {"a": (BLACK, [62])}, "y with labels from 0 to 61"),
@@ -390,14 +363,11 @@ def test_femnist_from_nist_refuses(tmp_path):
 def test_cifar100(tmp_path, labels, classes):
     made = write_cifar100(tmp_path)
     e = cifar100.load(tmp_path, labels=labels)
+    assert np.array_equal(e.x.reshape(8, -1), np.concatenate([part["data"] for part in made]))
     check(
         e,
         shape=(8, 3, 32, 32),
         classes=classes,
-    )
-    assert np.array_equal(e.x.reshape(8, -1), np.concatenate([part["data"] for part in made]))
-    check(
-        e,
         y=[y for part in made for y in part[f"{labels}_labels"]],
         held_out=[False] * 6 + [True] * 2,
     )
@@ -425,16 +395,13 @@ def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     write_cinic(tmp_path)
     write_image(tmp_path / "cinic-10/train/airplane/a-grey-one.png", "L", (32, 32), 7)
     e = cinic10.load(tmp_path)
-    check(
-        e,
-        shape=(61, 3, 32, 32),
-        classes=10,
-    )
     assert e.x[0, :, 5, 5].tolist() == [7, 7, 7]
     assert e.x[1, :, 0, 0].tolist() == [0, 0, 200]  # in alphabetical order
     each = np.repeat(np.arange(10), 2)
     check(
         e,
+        shape=(61, 3, 32, 32),
+        classes=10,
         y=[0, *each, *each, *each],
         held_out=[False] * 41 + [True] * 20,
     )
@@ -705,30 +672,16 @@ def test_npz_refuses_arrays(tmp_path, changes, message):
         npz.load(file=saved(tmp_path, **given))
 
 
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (bytes_of(2, 4, 4, 3), "looks like images with the channels last"),
-        # never unpickled
-        ([object(), 1], "is not a .npz file of plain arrays .Object arrays"),
-    ],
-)
-def test_npz_refuses_inputs(tmp_path, x, message):
-    with rejected(message):
-        npz.load(file=saved(tmp_path, x=x, y=[0, 1]))
-
-
-def test_npz_refuses_other_files_and_options(tmp_path):
+def test_npz_refuses_inputs_files_and_options(tmp_path):
+    channels_last = saved(tmp_path, x=bytes_of(2, 4, 4, 3), y=[0, 1])
+    with rejected("looks like images with the channels last"):
+        npz.load(file=channels_last)
+    objects = saved(tmp_path, x=[object(), 1], y=[0, 1])
+    with rejected("is not a .npz file of plain arrays .Object arrays"):
+        npz.load(file=objects)
     with rejected("is not a .npz file of plain arrays .*No such file"):
         npz.load(file=str(tmp_path / "no.npz"))
-    np.save(tmp_path / "one.npy", np.eye(2))
-    with rejected("is not a .npz file of plain arrays"):
-        npz.load(file=str(tmp_path / "one.npy"))
-    file = saved(
-        tmp_path,
-        x=np.eye(2),
-        y=[0, 1],
-    )
+    file = saved(tmp_path, x=np.eye(2), y=[0, 1])
     with rejected("data.classes=1, but .* has the label 1"):
         npz.load(file=file, classes=1)
     with rejected("mean and data.source.std are for images of bytes"):
@@ -823,30 +776,20 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
 
 
 def test_huggingface_grey_images_and_sizes(tmp_path, library):
-    grey = [
-        Image.new("L", (3, 3), 9),
-        Image.new("L", (3, 3), 8),
-    ]
-    mixed = [
-        Image.new("RGB", (4, 3), (1, 2, 3)),
-        grey[1],
-    ]
-    for name, images in (("grey", grey), ("mixed", mixed)):
-        split = image_split(
-            library,
-            images,
-            [0, 4],
-            library.Value("int64"),
-        )
-        split.save_to_disk(str(tmp_path / name))
-    e = huggingface.load(root=str(tmp_path / "grey"))
-    assert e.x.shape == (2, 1, 3, 3)
-    assert e.x[:, 0, 0, 0].tolist() == [9, 8]
-    check(e, classes=5, mean=(0.5,))
-    root = str(tmp_path / "mixed")
+    root = str(tmp_path)
+    images = [Image.new("L", (4, 3), 9), Image.new("L", (3, 3), 8)]
+    kind = library.Value("int64")
+    image_split(library, images, [0, 4], kind).save_to_disk(root)
     with rejected("is 3x3, expected 4x3; set data.size"):
         huggingface.load(root=root)
-    assert huggingface.load(root=root, size=3).x[0, :, 0, 0].tolist() == [1, 2, 3]
+    e = huggingface.load(root=root, size=3)
+    check(
+        e,
+        shape=(2, 1, 3, 3),
+        classes=5,
+        mean=(0.5,),
+    )
+    assert e.x[:, 0, 0, 0].tolist() == [9, 8]
 
 
 def test_huggingface_refuses_other_directories(tmp_path, library):

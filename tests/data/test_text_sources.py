@@ -10,7 +10,6 @@ from data_files import cases, check, leaf_file, write
 from loopback import serving
 from tools import rejected
 
-from fedbench.data.assemble import assemble
 from fedbench.data.files import fetch
 from fedbench.data.sources import sent140, shakespeare, wikitext2
 
@@ -173,9 +172,7 @@ def test_shakespeare_windows(gutenberg):
     # c, " d e 1609 A MONOLOGUE ".
     assert e.names == ("NONE_FOOL", "NONE_SIR_TOBY", "THE_COMEDY_OF_ERRORS_DUKE")
     assert np.bincount(e.owner).tolist() == [13, 100, 20]
-    assert e.x.shape == (133, 80)
-    assert e.x.dtype == np.uint8
-    assert e.classes == 80
+    check(e, shape=(133, 80), classes=80)
     fool = "a" * 50 + " " + "b" * 30 + " Exit GHOST "
     assert [letters(row) for row in e.x[:13]] == [fool[i : i + 80] for i in range(13)]
     assert letters(e.y[:13]) == fool[80:] == "b Exit GHOST "
@@ -200,16 +197,6 @@ def test_shakespeare_cuts_in_time(gutenberg):
     assert letters(e.x[10]) == line[89:169]  # begins where the last window to train on ends
     assert letters(e.y[10:]) == line[169:]
     assert "on each side of the cut (2 roles have not)" in e.sources[1]
-    data = assemble(
-        e,
-        partition=None,
-        clients=None,
-        split=0.1,
-        local_test="auto",
-        seed=0,
-    )
-    assert data.train.counts.tolist() == [10]
-    assert data.test.counts.tolist() == [11]
 
 
 def test_shakespeare_limits_its_roles(gutenberg):

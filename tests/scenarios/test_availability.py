@@ -212,15 +212,6 @@ def test_the_weights_over_all_patterns_of_losses(by, monkeypatch):
     assert torch.allclose(given_any, full) == (by == "uniform")
 
 
-@pytest.mark.parametrize("part", [partial(clients, p=0.5), partial(stragglers, sigma=0)])
-def test_other_parts_count_absent_clients_as_no_change(part):
-    plan = plan_of(part)
-    assert 0 < len(plan.ids) < len(plan.receivers)
-    share = N[plan.ids].sum() / N[plan.receivers].sum()
-    zero = step("fedavg", partial(part, weights="zero"))
-    torch.testing.assert_close(zero, step("fedavg", part) * share)
-
-
 # ---- rounds without results
 
 
@@ -472,10 +463,7 @@ def test_speeds_and_the_deadline():
     tiny = partial(equal, deadline=0.01, late="partial")
     assert plan_of(tiny).tau.tolist() == [1] * 7  # a step at least
     ranged = replace(WORK, epochs=(1, 4))  # 2.5 epochs on average
-    plan = plan_of(
-        partial(equal, deadline=1e-9),
-        work=ranged,
-    )
+    plan = plan_of(partial(equal, deadline=1e-9), work=ranged)
     assert plan.notes["time"] == pytest.approx(1e-9 * 2.5 * 12 / 7)
 
 
@@ -579,10 +567,8 @@ def test_counts_go_on_over_stages_and_methods_never_see_them():
         rounds=4,
     )
     assert seen == {"w"}
-    server = found[-1].server
-    reports = [sum(k in s.cohort for s in found[1:]) for k in ALL]
-    assert server["~reports"].tolist() == reports
-    assert server["~empty_rounds"] == sum(not len(s.cohort) for s in found[1:]) > 0
+    empty_rounds = found[-1].server["~empty_rounds"]
+    assert empty_rounds == sum(not len(s.cohort) for s in found[1:]) > 0
     assert found[-1].bytes_down == (2 * 7 + 4 * 2) * nbytes({"w": found[0].server["w"]})
 
 

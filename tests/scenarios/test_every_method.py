@@ -3,7 +3,6 @@ with the reason.
 """
 
 from functools import cache
-from math import isnan
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from fedbench.core.errors import RequestError
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.scenario import round_columns
 
 DATA = federation()
 WORK = LocalWork(0.1, 10, (2, 2))
@@ -88,32 +86,3 @@ def test_runs_and_resumes_or_is_refused(method, settings, needs):
     assert bits(resumed[-1].server) == bits(whole[-1].server)
     assert bits(resumed[-1].clients) == bits(whole[-1].clients)
     assert costs(resumed[-1]) == costs(whole[-1])
-
-
-def test_privacy_adds_its_noise_where_nobody_sends_a_compressed_update():
-    pytest.importorskip("dp_accounting")
-    algo, component = configured("fedavg")
-    everybody = Population(
-        0,
-        DATA,
-        WORK,
-        participation=1e-9,
-        rounds=2,
-    )
-    settings = chosen("privacy=central compression=top_k")
-    scenario = build_scenarios(
-        settings,
-        component,
-        stages_of(algo, 2, 7),
-        everybody,
-    )
-    found = snapshots(
-        algo,
-        DATA,
-        rounds=2,
-        work=WORK,
-        scenario=scenario,
-    )
-    assert [len(s.cohort) for s in found] == [0, 0, 0]
-    assert not torch.equal(found[1].server["w"], found[2].server["w"])
-    assert isnan(round_columns(found[2].server)["compression_error"])
