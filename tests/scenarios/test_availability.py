@@ -77,7 +77,7 @@ def plan_of(part, round=0, seed=0, participation=1.0, work=WORK):
     """One round as it is carried out."""
     scenario = around(part, seed=seed, work=work)
     algo = Algorithm()
-    server = scenario.lasting(algo).server_init(torch.zeros(2), 7)
+    server = scenario.with_states(algo).server_init(torch.zeros(2), 7)
     able = scenario.reachable(round, N)
     ids = sample_cohort(participation)(round, able, seed)
     tau = work.tau(
