@@ -116,6 +116,13 @@ def edit(path, change):
         seal(path.parent)
 
 
+def change_facts(root, **facts):
+    """Give all runs below a directory other facts."""
+    for file in root.rglob("meta.json"):
+        changed = json.dumps(json.loads(file.read_text()) | facts)
+        edit(file, lambda _, changed=changed: changed)
+
+
 def change_last_round(path, **fields):
     """Give the last round of a run other values."""
     *lines, last = (path / "rounds.jsonl").read_text().splitlines()

@@ -1,10 +1,9 @@
 """Tables, figures and captions name the data by content, not by preset or function alone."""
 
-import json
 import re
 
 import pytest
-from fake_runs import edit, fake
+from fake_runs import change_facts, edit, fake
 from report_runs import call, leave_runs
 
 from fedbench.analysis.build_tables import run_tables
@@ -30,12 +29,6 @@ SHARDS = "CIFAR-10, shards (shards_per_client=2), 16 clients, participation 1"
 IID = "CIFAR-10, iid, 16 clients, participation 1"
 
 
-def renamed(root, **facts):
-    """Give the runs below a directory other facts."""
-    for file in root.rglob("meta.json"):
-        edit(file, lambda text: json.dumps(json.loads(text) | facts))
-
-
 def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid")):
     """Runs of two methods on partitions of presets; all have the departures of the preset."""
     for preset in presets:
@@ -47,7 +40,7 @@ def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid")):
                 "cut": {f"cut.{rule}": [0, 1]},
             }
             leave_runs(place, "fedavg", "qfedavg", **options)
-        renamed(place, data=preset, departures={})
+        change_facts(place, data=preset, departures={})
     for file in root.rglob("config.yaml"):
         edit(file, lambda text: re.sub(r"cut:\n( +\w+: 1\n)+", "", text))
     return list(Results(root))
@@ -178,7 +171,7 @@ def test_the_settings_that_runs_share_are_their_title(tmp_path):
             seeds=(0,),
         )
     assert title_of(runs) == "Synthetic (alpha=0.5)"
-    renamed(tmp_path, clients=30)
+    change_facts(tmp_path, clients=30)
     (table,) = run_tables(Results(tmp_path))
     assert table.title == "Synthetic (alpha=0.5), 30 clients"
     rows = {keys_text(line.keys) for line in table.lines}

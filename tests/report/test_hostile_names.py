@@ -1,13 +1,12 @@
 """Names with the signs of mathematics, markup and spreadsheets are shown as they are."""
 
 import html
-import json
 import re
 from functools import partial
 
 import numpy as np
 import pytest
-from fake_runs import edit
+from fake_runs import change_facts
 from report_runs import call, leave_runs, tables_in
 from table_readers import markdown_tables, read_csv
 
@@ -31,8 +30,7 @@ def root(tmp_path_factory):
             keys={"algo.note": value},
             seeds=(0, 1),
         )
-    for file in root.rglob("meta.json"):
-        edit(file, lambda text: json.dumps(json.loads(text) | {"data": SIGNS}))
+    change_facts(root, data=SIGNS)
     assert call("report", str(root))[::2] == (0, "")
     return root
 

@@ -1,11 +1,10 @@
 """Tables, figures and statement for a paper: bold numbers, marks, and the sentences."""
 
-import json
 import re
 from statistics import mean, stdev
 
 import pytest
-from fake_runs import ROUNDS, change_last_round, edit, fake, measured
+from fake_runs import ROUNDS, change_facts, change_last_round, fake, measured
 from report_runs import call, files, leave_runs
 
 from fedbench.analysis.compare import compare
@@ -149,9 +148,7 @@ def test_sentences_have_no_names_in_print(tmp_path):
     """A method is named term, and a note about the proximal term keeps its word."""
     note = "the proximal term was not part of the published data"
     leave_runs(tmp_path / "runs", "fedprox", "term", seeds=SEEDS)
-    facts = {"unofficial": [note]}
-    for file in (tmp_path / "runs").rglob("meta.json"):
-        edit(file, lambda text: json.dumps(json.loads(text) | facts))
+    change_facts(tmp_path / "runs", unofficial=[note])
     tex = manuscript(tmp_path / "out", list(Results(tmp_path / "runs")))
     table = tex["setting.tex"]
     assert re.findall(r"^(FedProx|TERM) & ", table, re.M) == ["FedProx", "TERM"]

@@ -1,7 +1,7 @@
 """The settings of runs in sentences, shared or different, with names as papers print them."""
 
 import yaml
-from fake_runs import fake
+from fake_runs import change_facts, fake
 from report_runs import call
 from tools import ALGORITHMS, ROOT
 
@@ -94,10 +94,10 @@ def test_many_values_are_counted(tmp_path):
     assert "The method is different between settings, in 5 ways that the tables list" in sentences
 
 
-def test_every_combination_of_local_work_has_words(tmp_path):
+def test_every_combination_of_settings_has_words(tmp_path):
     settings = [
         {"local.steps": 5, "local.batch_size": 10},
-        {"local.epochs": [1, 3], "participation": 1.0},
+        {"local.epochs": [1, 3], "participation": 1.0, "data.local_test": "auto"},
         {
             "participation": 4,
             "data.local_test": "central",
@@ -105,10 +105,14 @@ def test_every_combination_of_local_work_has_words(tmp_path):
             "data.validation": 0.2,
         },
     ]
-    text = ". ".join(described(runs(tmp_path, fedavg=settings)))
+    runs(tmp_path, fedavg=settings)
+    change_facts(tmp_path, parameters=7850)
+    text = ". ".join(described(Results(tmp_path)))
     for words in (
         "5 steps of SGD on batches of 10 examples",
         "[1,3] epochs of SGD",
+        "for testing, or the source's own by client",
+        "linear with 7,850 parameters",
         "all clients",
         " 4 clients",
         "the publisher's, with all test examples for every client, drawn once with seed 0",

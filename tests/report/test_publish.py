@@ -5,7 +5,7 @@ import shutil
 
 import pandas as pd
 import pytest
-from fake_runs import edit, fake, fake_row
+from fake_runs import change_facts, fake, fake_row
 from report_runs import ADAM, call, differing, files, fill, leave_runs
 
 from fedbench.papers.registry import papers
@@ -136,8 +136,7 @@ def test_a_published_report_names_files_of_the_user_without_their_directories(tm
         status="failed",
         error=error,
     )
-    for file in runs.rglob("meta.json"):
-        edit(file, lambda text: json.dumps(json.loads(text) | FACTS))
+    change_facts(runs, **FACTS)
     write_report(runs, one)
     for name, content in files(one).items():
         parts = (b"/srv", b"/home", b"some one", b"J\xc3", b"u00f6")

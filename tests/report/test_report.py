@@ -1,10 +1,9 @@
 """Tables from runs made by hand: the closing tables of a sweep, and rows of any runs."""
 
-import json
 import re
 
 import pytest
-from fake_runs import edit, facts_of, write_run
+from fake_runs import change_facts, facts_of, write_run
 from units import unit
 
 from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
@@ -174,22 +173,11 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
 
 def test_data_that_are_not_official_are_named(tmp_path):
     leave(tmp_path)
-    (meta,) = tmp_path.rglob("meta.json")
-    facts = json.loads(meta.read_text()) | {"unofficial": ["X: a lossy copy"]}
-    edit(meta, lambda _: json.dumps(facts))
+    change_facts(tmp_path, unofficial=["X: a lossy copy"])
     assert ", data: X: a lossy copy" in " ".join(said(tmp_path).split())
-    edit(meta, lambda _: json.dumps(facts | {"experiment": None}))
+    change_facts(tmp_path, experiment=None)
     assert "\n- X: a lossy copy" in said(tmp_path)
-    edit(
-        meta,
-        lambda _: json.dumps(
-            facts
-            | {
-                "sources": ["X: not official"],
-                "unofficial": [],
-            }
-        ),
-    )
+    change_facts(tmp_path, sources=["X: not official"], unofficial=[])
     assert "official" not in said(tmp_path)
 
 

@@ -1,10 +1,8 @@
 """``fedbench plot``: curves of runs as the files that were asked for."""
 
-import json
-
 import numpy as np
 import pytest
-from fake_runs import ROUNDS, edit, fake, measured_curve
+from fake_runs import ROUNDS, change_facts, fake, measured_curve
 from report_runs import call, files, leave_runs
 
 from fedbench.analysis.curves import run_curves
@@ -72,8 +70,7 @@ def test_runs_are_chosen_by_their_scenario(tmp_path):
         {"attack.fraction": 0.2},
         seeds=(0,),
     )
-    facts = {"attack": "sign_flip"}
-    edit(attacked / "meta.json", lambda text: json.dumps(json.loads(text) | facts))
+    change_facts(attacked, attack="sign_flip")
     runs = list(Results(tmp_path))
     for name in ("sign_flip", "none"):
         (run,) = plot._with_value(runs, f"attack={name}")
