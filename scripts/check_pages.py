@@ -3,9 +3,9 @@
     python scripts/check_pages.py results/report/index.html [PAGE ...] [--chromium PATH]
 
 Each page is parsed by html5lib, its ids and links are compared, and axe-core runs on it in Chromium
-at 1280 and 400 pixels, light and dark, with all folded parts open. Chromium is the one that
---chromium or $CHROMIUM names, or the installed one. Exit status: 0 without a finding, else 1. Needs
-the extra `dev`.
+at 1280 and 400 pixels, light and dark, with all folded parts open. --chromium or $CHROMIUM names
+the program; by default it is the installed Chromium. The exit status is 1 if there are findings.
+Needs the extra `dev`.
 """
 
 from __future__ import annotations
@@ -25,29 +25,33 @@ import html5lib
 from playwright.sync_api import sync_playwright
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
-WIDTHS, SCHEMES = (1280, 400), ("light", "dark")
-SHOWN = 3  # places of a finding that are named
+WIDTHS = (1280, 400)
+SCHEMES = ("light", "dark")
+SHOWN = 3  # elements named in a finding
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 def html_findings(text: str) -> Iterator[str]:
-    """Yield what is wrong with a page as HTML."""
+    """Yield the errors of a page as HTML."""
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     tree = parser.parse(text)
     for (line, column), code, values in parser.errors:
         yield f"html: line {line}, column {column}: {html5lib.constants.E[code] % values}"
     ids = Counter(e.get("id") for e in tree.iter() if e.get("id") is not None)
-    yield from (f"html: the id {name!r} occurs {n} times" for name, n in ids.items() if n > 1)
+    for name, count in ids.items():
+        if count > 1:
+            yield f"html: the id {name!r} occurs {count} times"
     for e in tree.iter():
         for name in (e.get("aria-labelledby") or "").split():
             if name not in ids:
                 yield f"html: aria-labelledby names {name!r}, which is no id"
-        if (link := e.get("href") or "").startswith("#") and link[1:] not in ids:
+        link = e.get("href") or ""
+        if link.startswith("#") and link[1:] not in ids:
             yield f"html: a link leads to {link}, which is no id"
 
 
 def axe_findings(browser: Any, page: Path) -> Iterator[str]:
-    """Yield what axe-core finds on a page at every width and in every colour scheme."""
+    """Yield the findings of axe-core on a page at every width and in every colour scheme."""
     script = AXE.read_text(encoding="utf-8")
     for width, scheme in product(WIDTHS, SCHEMES):
         context = browser.new_context(
@@ -60,19 +64,24 @@ def axe_findings(browser: Any, page: Path) -> Iterator[str]:
         tab.goto(page.resolve().as_uri())
         tab.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
         tab.evaluate(script)
-        found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        for violation in found["violations"]:
-            places = [" ".join(map(str, node["target"])) for node in violation["nodes"]]
-            more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-            where = "; ".join(places[:SHOWN]) + more
-            yield f"axe: {width} px, {scheme}: {violation['id']} ({violation['impact']}): {violation['help']}: {where}"
+        results = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        for violation in results["violations"]:
+            elements = [" ".join(map(str, node["target"])) for node in violation["nodes"]]
+            places = "; ".join(elements[:SHOWN])
+            if len(elements) > SHOWN:
+                places += f" and {len(elements) - SHOWN} more"
+            yield (
+                f"axe: {width} px, {scheme}: {violation['id']} ({violation['impact']}): "
+                f"{violation['help']}: {places}"
+            )
         context.close()
 
 
 def main(argv: Sequence[str]) -> int:
     """Check the pages and return the exit status."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("pages", type=Path, nargs="+", metavar="PAGE")
     parser.add_argument(
@@ -80,18 +89,22 @@ def main(argv: Sequence[str]) -> int:
         default=os.environ.get("CHROMIUM") or shutil.which("chromium"),
         help="path of Chromium",
     )
-    asked = parser.parse_args(argv)
-    wrong = 0
+    args = parser.parse_args(argv)
+    count = 0
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=asked.chromium, args=ARGUMENTS)
-        for page in asked.pages:
-            found = [*html_findings(page.read_text(encoding="utf-8")), *axe_findings(browser, page)]
-            for line in found:
-                print(f"{page}: {line}")
-            wrong += len(found)
+        browser = playwright.chromium.launch(
+            executable_path=args.chromium,
+            args=ARGUMENTS,
+        )
+        for page in args.pages:
+            text = page.read_text(encoding="utf-8")
+            findings = [*html_findings(text), *axe_findings(browser, page)]
+            for finding in findings:
+                print(f"{page}: {finding}")
+            count += len(findings)
         browser.close()
-    print(f"{len(asked.pages)} pages, {wrong} findings")
-    return 1 if wrong else 0
+    print(f"{len(args.pages)} pages, {count} findings")
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure the size and density of the package and print a table per folder; compare both with limits.
+"""Print the size and density of every folder of a package, and compare them with limits.
 
 usage: python scripts/code_size.py [DIR] [--max-tokens N] [--max-per-line X] [--max-branches X]
 [--max-wide X]
@@ -51,7 +51,7 @@ class Size:
         files: Number of modules.
         tokens: Number of tokens.
         lines: Lines on which a token begins.
-        branches: Branches: conditions, loops, handlers, boolean operators and comprehensions.
+        branches: Number of conditions, loops, handlers, boolean operators and comprehensions.
         wide: Lines of more than 100 columns.
     """
 
@@ -62,7 +62,7 @@ class Size:
     wide: int = 0
 
     def __add__(self, other: Size) -> Size:
-        return Size(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Size(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def per_line(self, count: int) -> float:
         """Return a count per line of code."""
@@ -70,7 +70,7 @@ class Size:
 
 
 def measured(source: str) -> Size:
-    """Return the size of a module."""
+    """Return the size of a module with this source text."""
     tree = ast.parse(source)
     docstrings: set[int] = set()
     for node in ast.walk(tree):
@@ -82,7 +82,8 @@ def measured(source: str) -> Size:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type not in LAYOUT and token.start[0] not in docstrings
     ]
-    lines, text = set(starts), source.splitlines()
+    lines = set(starts)
+    text = source.splitlines()
     return Size(
         files=1,
         tokens=len(starts),
@@ -93,13 +94,15 @@ def measured(source: str) -> Size:
 
 
 def sizes(root: Path) -> dict[str, Size]:
-    """Return the size of every folder of a package by its name, and of all of it as ``sum``."""
-    found: dict[str, Size] = {}
+    """Return the size of every folder of a package by its name, and of the package as ``sum``."""
+    by_folder: dict[str, Size] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         folder = parts[0] if len(parts) > 1 else "(top)"
-        found[folder] = found.get(folder, Size()) + measured(path.read_text(encoding="utf-8"))
-    return {**found, "sum": sum(found.values(), Size())}
+        size = measured(path.read_text(encoding="utf-8"))
+        by_folder[folder] = by_folder.get(folder, Size()) + size
+    by_folder["sum"] = sum(by_folder.values(), Size())
+    return by_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,30 +114,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--max-per-line", type=float, help="the most tokens a line")
     p.add_argument("--max-branches", type=float, help="the most branches a line")
     p.add_argument("--max-wide", type=float, help="the largest share of lines over 100 columns")
-    asked = p.parse_args(argv)
+    args = p.parse_args(argv)
 
     print(
-        f"{'folder':14}{'files':>6}{'tokens':>9}{'lines':>8}{'tokens/line':>13}{'branches/line':>15}{'wide':>7}"
+        f"{'folder':14}{'files':>6}{'tokens':>9}{'lines':>8}"
+        f"{'tokens/line':>13}{'branches/line':>15}{'wide':>7}"
     )
-    for folder, size in (found := sizes(asked.folder)).items():
-        density = f"{size.per_line(size.tokens):13.2f}{size.per_line(size.branches):15.3f}"
+    by_folder = sizes(args.folder)
+    for folder, size in by_folder.items():
         print(
-            f"{folder:14}{size.files:6}{size.tokens:9}{size.lines:8}{density}{size.per_line(size.wide):7.1%}"
+            f"{folder:14}{size.files:6}{size.tokens:9}{size.lines:8}"
+            f"{size.per_line(size.tokens):13.2f}{size.per_line(size.branches):15.3f}"
+            f"{size.per_line(size.wide):7.1%}"
         )
 
-    whole = found["sum"]
+    whole = by_folder["sum"]
     limits = (
-        ("tokens", whole.tokens, asked.max_tokens),
-        ("tokens a line", whole.per_line(whole.tokens), asked.max_per_line),
-        ("branches a line", whole.per_line(whole.branches), asked.max_branches),
-        ("lines over 100 columns, as a share", whole.per_line(whole.wide), asked.max_wide),
+        ("tokens", whole.tokens, args.max_tokens),
+        ("tokens a line", whole.per_line(whole.tokens), args.max_per_line),
+        ("branches a line", whole.per_line(whole.branches), args.max_branches),
+        ("lines over 100 columns, as a share", whole.per_line(whole.wide), args.max_wide),
     )
-    exceeded = [
-        (what, value, most) for what, value, most in limits if most is not None and value > most
-    ]
-    for what, value, most in exceeded:
-        print(f"code_size: {value:.6g} {what}, at most {most:.6g} are allowed", file=sys.stderr)
-    return 1 if exceeded else 0
+    status = 0
+    for quantity, value, most in limits:
+        if most is not None and value > most:
+            print(
+                f"code_size: {value:.6g} {quantity}, at most {most:.6g} are allowed",
+                file=sys.stderr,
+            )
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

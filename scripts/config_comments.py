@@ -38,14 +38,11 @@ class ConfigFile:
         about: The comment at the head of the file.
         is_global: Whether the keys belong to the top level (``# @package _global_``) and not to the
             file's group.
-        includes: Files of the defaults list whose keys this file takes over, as ``group/name`` or a
-            sibling's name.
         keys: Every key in the order of the file, without the defaults list.
     """
 
     about: str
     is_global: bool
-    includes: tuple[str, ...]
     keys: tuple[Key, ...]
 
 
@@ -56,42 +53,37 @@ def read(path: Path) -> ConfigFile:
     head = list(takewhile(lambda line: line.startswith("#"), lines))
     about = [_plain(line) for line in head if "@package" not in line]
 
-    nodes = [node for node in _keys(text) if _section(node[0]) != "defaults"]
+    tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    nodes = [node for node in _keys(tree) if node[0].split(".")[0] != "defaults"]
     comments = _comments(lines, nodes, first_row=len(head))
     keys = []
     for name, _, value in nodes:
         written = ""
         if not _is_block(value):
-            written = text[value.start_mark.index : value.end_mark.index]
-        comment = " ".join(comments.get(name, ()))
+            start = value.start_mark.index
+            end = value.end_mark.index
+            written = text[start:end]
+        comment = " ".join(comments[name])
         keys.append(Key(name, written, comment))
 
-    # files taken over into this file's package; entries that are mappings are choices of groups
-    defaults = (yaml.safe_load(text) or {}).get("defaults", [])
-    files = [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
     return ConfigFile(
         about=" ".join(about),
         is_global=any("@package _global_" in line for line in head),
-        includes=tuple(entry.removesuffix("@_here_") for entry in files),
         keys=tuple(keys),
     )
 
 
-def _keys(text: str) -> Iterator[Node]:
+def _keys(
+    tree: yaml.Node | None,
+    prefix: str = "",
+) -> Iterator[Node]:
     """Yield the dotted name, key node and value node of every key in block style, in order."""
-
-    def walk(node: yaml.Node | None, prefix: str) -> Iterator[Node]:
-        if isinstance(node, yaml.MappingNode) and not node.flow_style:
-            for key, value in node.value:
-                yield prefix + key.value, key, value
-                yield from walk(value, f"{prefix}{key.value}.")
-
-    return walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
-
-
-def _section(key: str) -> str:
-    """Return the first part of a dotted key."""
-    return key.partition(".")[0]
+    if not isinstance(tree, yaml.MappingNode) or tree.flow_style:
+        return
+    for key, value in tree.value:
+        name = prefix + key.value
+        yield name, key, value
+        yield from _keys(value, f"{name}.")
 
 
 def _is_block(value: yaml.Node) -> bool:
@@ -104,10 +96,13 @@ def _comments(
     first_row: int,
 ) -> dict[str, list[str]]:
     """Return the comment lines of each key: above it, at its end, and continued below."""
-    starts = {key.start_mark.line: name for name, key, _ in nodes}
+    starts = {}
     ends = {}
     for name, key, value in nodes:
-        end = key.end_mark if _is_block(value) else value.end_mark
+        starts[key.start_mark.line] = name
+        end = value.end_mark
+        if _is_block(value):
+            end = key.end_mark
         ends[end.line] = (name, end.column)
 
     comments: dict[str, list[str]] = defaultdict(list)

@@ -1,6 +1,8 @@
-"""Write docs/configuration.md, which lists all configuration keys and all choices of the groups, from the config tree.
+"""Write docs/configuration.md from the comments of the config tree.
 
-Usage: python scripts/config_reference.py (= make docs)
+    python scripts/config_reference.py
+
+The page lists all configuration keys and all choices of the groups. `make docs` runs this script.
 """
 
 from __future__ import annotations
@@ -16,20 +18,22 @@ from fedbench.config.overrides import CONFIG_DIR, options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 GROUPS = {
-    "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a card for each.",
+    "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a card "
+    "for each.",
     "data": "A source with a partition; keys are `data.<key>`. [data.md](data.md) describes them.",
     "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
-    "model": "The model; keys are `model.<key>`. Each `data` choice names its default. [Models](simulation.md#models).",
+    "model": "The model; keys are `model.<key>`. Each `data` choice names its default. "
+    "[Models](simulation.md#models).",
     "tracker": "Where a run is logged in addition to its directory.",
-    "availability": "Who takes part in a round, and whose results arrive; keys are `availability.<key>`. This "
-    "group and the four below surround a method, whichever it is.",
+    "availability": "Who takes part in a round, and whose results arrive; keys are "
+    "`availability.<key>`. This group and the four below surround a method, whichever it is.",
     "attack": "Clients that attack; keys are `attack.<key>`.",
     "defence": "What the server does against attacks; keys are `defence.<key>`.",
     "privacy": "Differential privacy of the clients; keys are `privacy.<key>`.",
     "compression": "How vectors are sent; keys are `compression.<key>`.",
     "debug": "Shortcuts for a quick look.",
-    "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are its values for one "
-    "algorithm, which replace that algorithm's defaults.",
+    "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are "
+    "its values for one algorithm, which replace that algorithm's defaults.",
 }
 HEAD = """\
 # Configuration
@@ -45,40 +49,51 @@ means that nothing is set, `???` that the key has no default and must be set.
 
 def page() -> str:
     """Return the text of docs/configuration.md."""
-    main = [k for k in read(CONFIG_DIR / "config.yaml").keys if k.name.split(".")[0] != "presets"]
+    keys = read(CONFIG_DIR / "config.yaml").keys
+    main = [key for key in keys if key.name.split(".")[0] != "presets"]
     parts = [HEAD, "## Keys\n", "".join(_keys(main))]
     for group, about in GROUPS.items():
-        heading = f"## {group}\n\n{_wrapped(about, '')}"
-        parts += [heading, "\n".join(_choice(group, name) for name in options(group))]
+        choices = [_choice(group, name) for name in options(group)]
+        parts.append(f"## {group}\n\n{_wrapped(about)}")
+        parts.append("\n".join(choices))
     return "\n".join(parts)
 
 
 def _choice(group: str, name: str) -> str:
+    """Return the list item of a choice: its comment, its selections and its keys."""
     path = CONFIG_DIR / group / f"{name}.yaml"
     file = read(path)
-    keys = [k for k in file.keys if not k.name.endswith("_target_")]
-    given = _selected(path)
+    keys = [key for key in file.keys if not key.name.endswith("_target_")]
+    settings = _selected(path)
     if file.is_global:
-        given += [f"{k.name}={k.value}" for k in keys if k.value]
+        settings += [f"{key.name}={key.value}" for key in keys if key.value]
         keys = []
-    about = f"**{name}**" + (f": {file.about}" if file.about else "")
-    lines = [_wrapped(f"- {about}", "  ")]
-    if given:
-        lines.append(_wrapped("  - " + " ".join(f"`{g}`" for g in given), "    "))
-    return "".join([*lines, *_keys(keys, "  ")])
+    about = f": {file.about}" if file.about else ""
+    lines = [_wrapped(f"- **{name}**{about}", "  ")]
+    if settings:
+        quoted = [f"`{setting}`" for setting in settings]
+        lines.append(_wrapped(f"  - {' '.join(quoted)}", "    "))
+    lines += _keys(keys, "  ")
+    return "".join(lines)
 
 
 def _selected(path: Path) -> list[str]:
-    """Return what a file's defaults list selects: choices of groups, and files of its own group that it extends."""
-    found = []
-    for entry in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("defaults", []):
+    """Return the selections of a file's defaults list.
+
+    They are choices of groups, and files of its own group that it extends.
+    """
+    tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    selected = []
+    for entry in tree.get("defaults", []):
         if isinstance(entry, dict):
-            ((group, name),) = entry.items()
+            ((key, name),) = entry.items()
+            group = key.removeprefix("override ").lstrip("/").split("@")[0]
             if name is not None:
-                found.append(f"{group.removeprefix('override ').lstrip('/').split('@')[0]}={name}")
+                selected.append(f"{group}={name}")
         elif entry != "_self_":
-            found.append(f"extends {entry.removesuffix('@_here_').removeprefix('/experiment/')}")
-    return found
+            base = entry.removesuffix("@_here_").removeprefix("/experiment/")
+            selected.append(f"extends {base}")
+    return selected
 
 
 def _keys(keys: Iterable[Key], indent: str = "") -> Iterator[str]:
@@ -89,14 +104,17 @@ def _keys(keys: Iterable[Key], indent: str = "") -> Iterator[str]:
             yield _wrapped(f"{indent}- `{key.name}`{value}{comment}", f"{indent}  ")
 
 
-def _wrapped(text: str, indent: str) -> str:
-    escaped = text.replace("<-", "←").replace("<", "\\<") if "`" not in text else text
-    return (
-        textwrap.fill(
-            escaped, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-        + "\n"
+def _wrapped(text: str, indent: str = "") -> str:
+    if "`" not in text:
+        text = text.replace("<-", "←").replace("<", "\\<")
+    filled = textwrap.fill(
+        text,
+        100,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return f"{filled}\n"
 
 
 if __name__ == "__main__":

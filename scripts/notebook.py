@@ -1,4 +1,7 @@
-"""Run the notebook of the documentation again and store what it prints: ``python scripts/notebook.py``."""
+"""Run the notebook of the documentation again and store its outputs.
+
+python scripts/notebook.py
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,12 @@ def main() -> None:
     """Run all cells in a fresh kernel and write the notebook back, without times and progress."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, record_timing=False).execute()
-    for cell in notebook.cells:  # progress differs every time
-        if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        outputs = cell.outputs
+        # progress differs every time
+        cell.outputs = [output for output in outputs if output.output_type != "stream"]
     notebook.metadata.language_info = {"name": "python"}
     nbformat.write(notebook, NOTEBOOK)
 

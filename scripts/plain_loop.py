@@ -19,7 +19,19 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 class Setup(NamedTuple):
-    """Partition, learning rate, and rounds at most; full batches are of 600 examples."""
+    """The setting of a row.
+
+    Attributes:
+        partition: The partition of the examples.
+        rate: Learning rate.
+        rounds: Largest number of rounds.
+        cohort: Clients of a round.
+        batch: Examples of a batch; 600 are all that a client has.
+        epochs: Epochs of a round.
+        decay: Weight decay.
+        momentum: Momentum.
+        mu: Weight of FedProx's term.
+    """
 
     partition: str
     rate: float
@@ -28,8 +40,21 @@ class Setup(NamedTuple):
     batch: int = 10
     epochs: int = 1
     decay: float = 0
+    momentum: float = 0
+    mu: float = 0
 
 
+FULL = 600  # examples of a client of McMahan et al.
+NIID = Setup(
+    "iid",
+    0.01,
+    50,
+    batch=64,
+    epochs=10,
+    decay=1e-5,
+    momentum=0.9,
+)
+LABELS2 = NIID._replace(partition="labels2")
 ROWS = {
     "mnist_power_law": Setup("power_law", 0.03, 200, decay=0.001),
     "mcmahan_iid": Setup("iid", 0.215, 200),
@@ -37,26 +62,25 @@ ROWS = {
     "mcmahan_iid_20": Setup("iid", 0.215, 160, 20),
     "mcmahan_iid_50": Setup("iid", 0.215, 150, 50),
     "mcmahan_iid_100": Setup("iid", 0.215, 140, 100),
-    "mcmahan_iid_full_1": Setup("iid", 1.0, 1500, 1, 600),
-    "mcmahan_iid_full_10": Setup("iid", 0.464, 2000, 10, 600),
-    "mcmahan_iid_full_20": Setup("iid", 0.464, 2000, 20, 600),
+    "mcmahan_iid_full_1": Setup("iid", 1.0, 1500, 1, FULL),
+    "mcmahan_iid_full_10": Setup("iid", 0.464, 2000, 10, FULL),
+    "mcmahan_iid_full_20": Setup("iid", 0.464, 2000, 20, FULL),
     "mcmahan_iid_epochs5": Setup("iid", 0.05, 200, epochs=5),
     "mcmahan_shards2": Setup("shards", 0.215, 1400),
     "mcmahan_shards2_1": Setup("shards", 0.0464, 6600, 1),
     "mcmahan_shards2_20": Setup("shards", 0.215, 500, 20),
     "mcmahan_shards2_50": Setup("shards", 0.215, 400, 50),
     "mcmahan_shards2_100": Setup("shards", 0.215, 400, 100),
-    "mcmahan_shards2_full_1": Setup("shards", 0.215, 5000, 1, 600),
-    "mcmahan_shards2_full_10": Setup("shards", 0.464, 1600, 10, 600),
-    "mcmahan_shards2_full_20": Setup("shards", 0.464, 1600, 20, 600),
+    "mcmahan_shards2_full_1": Setup("shards", 0.215, 5000, 1, FULL),
+    "mcmahan_shards2_full_10": Setup("shards", 0.464, 1600, 10, FULL),
+    "mcmahan_shards2_full_20": Setup("shards", 0.464, 1600, 20, FULL),
     "mcmahan_shards2_epochs5": Setup("shards", 0.05, 700, epochs=5),
-    "niid_iid": Setup("iid", 0.01, 50, 10, 64, 10, 1e-5),
-    "niid_labels2": Setup("labels2", 0.01, 50, 10, 64, 10, 1e-5),
-    "niid_labels2_fedprox": Setup("labels2", 0.01, 50, 10, 64, 10, 1e-5),
-    "niid_labels3": Setup("labels3", 0.01, 50, 10, 64, 10, 1e-5),
+    "niid_iid": NIID,
+    "niid_labels2": LABELS2,
+    "niid_labels2_fedprox": LABELS2._replace(mu=0.001),  # as in the published runs
+    "niid_labels3": NIID._replace(partition="labels3"),
 }
 TARGET = 0.97
-MU = 0.001  # of FedProx, as in the published runs with two labels
 TRAINING = 60000  # the first images
 CLASSES = 10
 
@@ -65,7 +89,7 @@ CLASSES = 10
 
 
 def mnist(folder):
-    """Return images and labels, the 60000 training images first; pixels are from 0 to 1."""
+    """Return images and labels, with the 60000 training images first and pixels from 0 to 1."""
     raw = Path(folder, "MNIST", "raw")
     images = []
     labels = []
@@ -86,16 +110,19 @@ def power_law(y, rng):
     """
     count = 1000
     clients = [[] for _ in range(count)]
+    first_digits = np.arange(count) % CLASSES
+    second_digits = (first_digits + 1) % CLASSES
     for digit in range(CLASSES):
-        holders = []
-        for k in range(count):
-            if digit in (k % CLASSES, (k + 1) % CLASSES):
-                holders.append(k)
-        pool = rng.permutation(np.flatnonzero(y == digit))
-        weights = rng.lognormal(0, 2, len(holders))
+        holds = (first_digits == digit) | (second_digits == digit)
+        holders = np.flatnonzero(holds)
+        examples = np.flatnonzero(y == digit)
+        pool = rng.permutation(examples)
         rest = len(pool) - 5 * len(holders)
-        sizes = 5 + (weights / weights.sum() * rest).astype(int)
-        shares = np.split(pool, np.cumsum(sizes))
+        weights = rng.lognormal(0, 2, len(holders))
+        weights /= weights.sum()
+        sizes = 5 + (weights * rest).astype(int)
+        ends = np.cumsum(sizes)
+        shares = np.split(pool, ends)
         for k, share in zip(holders, shares, strict=False):  # some examples are left
             clients[k].extend(share)
     return [rng.permutation(client) for client in clients]
@@ -106,15 +133,18 @@ def by_labels(y, each, rng):
 
     The clients that have a label share its examples evenly.
     """
+    labels = range(CLASSES)
     held = []
-    for k in range(CLASSES):
-        others = [label for label in range(CLASSES) if label != k]
-        held.append([k, *rng.choice(others, each - 1, replace=False)])
+    for k in labels:
+        others = [label for label in labels if label != k]
+        chosen = rng.choice(others, each - 1, replace=False)
+        held.append([k, *chosen])
 
-    clients = [[] for _ in range(CLASSES)]
-    for label in range(CLASSES):
-        holders = [k for k in range(CLASSES) if label in held[k]]
-        pool = rng.permutation(np.flatnonzero(y == label))
+    clients = [[] for _ in labels]
+    for label in labels:
+        holders = [k for k in labels if label in held[k]]
+        examples = np.flatnonzero(y == label)
+        pool = rng.permutation(examples)
         shares = np.array_split(pool, len(holders))
         for k, share in zip(holders, shares, strict=True):
             clients[k].extend(share)
@@ -123,9 +153,8 @@ def by_labels(y, each, rng):
 
 def parts(partition, count, y, rng):
     """Return the training examples of each of ``count`` clients, and the test examples."""
-    if (
-        partition == "power_law"
-    ):  # of all images; every client keeps a fifth of its own for the test
+    # all images are shared out; every client keeps a fifth of its own for the test
+    if partition == "power_law":
         train = []
         test = []
         for client in power_law(y, rng):
@@ -140,8 +169,10 @@ def parts(partition, count, y, rng):
         each = int(partition[-1])
         return by_labels(y, each, rng), test
     order = rng.permutation(TRAINING)
-    if partition == "shards":  # two of 200 shards of 300 images, sorted by label
-        shards = np.argsort(y, kind="stable").reshape(200, 300)
+    # a client has two of 200 shards of 300 images, sorted by label
+    if partition == "shards":
+        by_label = np.argsort(y, kind="stable")
+        shards = by_label.reshape(200, 300)
         order = shards[rng.permutation(200)]
     return order.reshape(count, -1), test
 
@@ -178,23 +209,29 @@ def network(benchmark):
     )
 
 
-def train_client(model, x, y, setup, momentum, mu):
-    """Train the model with the SGD of one client; mu is the weight of FedProx's term."""
-    start = parameters_to_vector(model.parameters()).detach()
+def vector(model):
+    """Return the parameters of the model as a vector."""
+    return parameters_to_vector(model.parameters())
+
+
+def train_client(model, x, y, setup):
+    """Train the model with the SGD of one client."""
+    start = vector(model).detach()
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=setup.rate,
-        momentum=momentum,
+        momentum=setup.momentum,
         weight_decay=setup.decay,
     )
     for _ in range(setup.epochs):
         order = torch.randperm(len(x))
         for batch in order.split(setup.batch):
             optimizer.zero_grad()
-            loss = cross_entropy(model(x[batch]), y[batch])
-            if mu:
-                distance = parameters_to_vector(model.parameters()) - start
-                loss = loss + mu / 2 * distance.square().sum()
+            outputs = model(x[batch])
+            loss = cross_entropy(outputs, y[batch])
+            if setup.mu:
+                distance = vector(model) - start
+                loss = loss + setup.mu / 2 * distance.square().sum()
             loss.backward()
             optimizer.step()
 
@@ -202,13 +239,11 @@ def train_client(model, x, y, setup, momentum, mu):
 def run(name, seed, x, y):
     """Return the test accuracy of every round.
 
-    For the rounds to a target, the last is the first that reaches it.
+    Rows that count the rounds to a target end with the first accuracy that reaches it.
     """
     benchmark = name.split("_")[0]
     setup = ROWS[name]
-    momentum = 0.9 if benchmark == "niid" else 0
-    mu = MU if name.endswith("fedprox") else 0
-    target = TARGET if benchmark == "mcmahan" else 1.1  # which none reaches
+    target = TARGET if benchmark == "mcmahan" else 1.1  # never reached
     count = 10 if benchmark == "niid" else 100
 
     rng = np.random.default_rng(seed)
@@ -222,32 +257,35 @@ def run(name, seed, x, y):
     model = network(benchmark)
     accuracies = []
     for _ in range(setup.rounds):
-        start = parameters_to_vector(model.parameters()).detach()
+        start = vector(model).detach()
         mean = torch.zeros_like(start)
         chosen = rng.choice(len(clients), setup.cohort, replace=False)
         total = sum(len(clients[k]) for k in chosen)
         for k in chosen:
             vector_to_parameters(start.clone(), model.parameters())
             rows = torch.tensor(clients[k])
-            train_client(model, x[rows], y[rows], setup, momentum, mu)
+            train_client(model, x[rows], y[rows], setup)
             share = len(rows) / total
-            mean += share * parameters_to_vector(model.parameters()).detach()
+            mean += share * vector(model).detach()
         vector_to_parameters(mean, model.parameters())
 
         with torch.no_grad():
-            correct = model(x[test]).argmax(1) == y[test]
-        accuracies.append(correct.double().mean().item())
-        if accuracies[-1] >= target:
+            predicted = model(x[test]).argmax(1)
+        correct = predicted == y[test]
+        accuracy = correct.double().mean().item()
+        accuracies.append(accuracy)
+        if accuracy >= target:
             break
     return accuracies
 
 
 def summary(name, accuracies):
-    """Return the numbers that the row of the paper prints."""
+    """Return the numbers of the paper's row."""
     if name == "mnist_power_law":
+        late = float(np.mean(accuracies[149:]))
         return {
             "round100": 100 * accuracies[99],
-            "rounds150to200": 100 * float(np.mean(accuracies[149:])),
+            "rounds150to200": 100 * late,
         }
     if name.startswith("niid"):
         return {"best": 100 * max(accuracies)}
