@@ -4,9 +4,9 @@
     python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--device D]
     [--mode M]
 
-The loop uses one model whose parameters are copied in per client, rows gathered once per epoch,
-batches that are slices, autograd.grad and a fused foreach update, without DataLoader or optimiser
-object, on one thread. Rounds of the loop and of the simulator alternate, so that both see the same
+The loop runs on one thread without DataLoader or optimiser object. It copies the parameters of each
+client into one model, gathers rows once per epoch, slices batches from them, and uses autograd.grad
+with a fused foreach update. Rounds of the loop and of the simulator alternate, so that both see the same
 load of the machine. Ratios compare the fastest rounds; those of the medians are in parentheses.
 `train` is a round of the simulator with its shuffling; `recorded` adds all that a run does after a
 round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
@@ -71,7 +71,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 
 def split(examples: Examples) -> FederatedDataset:
-    """Return clients of which four fifths of the examples are for training."""
+    """Return clients with four fifths of their examples for training."""
     return assemble(
         examples,
         partition=None,
@@ -88,7 +88,7 @@ def owned(
     classes: int,
     n: np.ndarray,
 ) -> FederatedDataset:
-    """Return clients with ``n`` examples each, of which four fifths are for training."""
+    """Return clients with ``n`` examples each, four fifths of them for training."""
     clients = np.arange(len(n))
     examples = Examples(
         x,
@@ -115,15 +115,15 @@ def images(
 
 
 def w1() -> FederatedDataset:
-    """LEAF synthetic, 100 clients, 8264 examples."""
+    """Return LEAF synthetic, 100 clients, 8264 examples."""
     return split(leaf(clients=100))
 
 
 def w2() -> FederatedDataset:
-    """200 clients, about 18400 examples of 784 values."""
+    """Return 200 clients, about 18400 examples of 784 values."""
     rng = np.random.RandomState(SEED)
-    sizes = rng.lognormal(np.log(90) - 0.125, 0.5, 200).astype(int)
-    train = np.clip(sizes, 10, 400)
+    sizes = rng.lognormal(np.log(90) - 0.125, 0.5, 200)
+    train = np.clip(sizes.astype(int), 10, 400)
     n = np.ceil(train * 1.25).astype(int)
     x = rng.rand(n.sum(), 784).astype(np.float32)
     y = rng.randint(0, 62, n.sum())
@@ -131,7 +131,7 @@ def w2() -> FederatedDataset:
 
 
 def w5() -> FederatedDataset:
-    """10 clients, 64 sequences of 80 characters each."""
+    """Return 10 clients, 64 sequences of 80 characters each."""
     rng = np.random.RandomState(SEED)
     n = np.full(10, 80)
     x = rng.randint(0, 80, (n.sum(), 80)).astype(np.int64)
@@ -193,7 +193,7 @@ def plain_cnn(
 
 @dataclass(frozen=True)
 class Workload:
-    """A data set, a model for it in plain PyTorch and in fedbench, and the work of a round."""
+    """A data set, its model in plain PyTorch and in fedbench, and the work of a round."""
 
     about: str
     data: Callable[[], FederatedDataset]
@@ -257,10 +257,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
-    """Return a function that runs a round of FedAvg with the same clients.
-
-    It is written carefully without a framework.
-    """
+    """Return a function that runs a round of FedAvg with the same clients and no framework."""
     torch.manual_seed(0)
     device = data.x.device
     net = w.plain().to(device)
@@ -271,23 +268,26 @@ def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
     counts = data.train.counts
 
     def train(rows: np.ndarray) -> None:
-        order = torch.from_numpy(rng.permutation(rows)).to(device)
+        shuffled = torch.from_numpy(rng.permutation(rows))
+        order = shuffled.to(device)
         xs = data.x[order].split(w.work.batch_size)
         ys = data.y[order].split(w.work.batch_size)
         for x, y in zip(xs, ys, strict=True):
-            grads = torch.autograd.grad(F.cross_entropy(net(x), y), params)
+            loss = F.cross_entropy(net(x), y)
+            grads = torch.autograd.grad(loss, params)
             with torch.no_grad():
                 torch._foreach_add_(params, grads, alpha=-w.work.lr)
 
     def train_round(number: int) -> None:
         ids = w.cohort(data, number)
+        examples = counts[ids].sum()
         total = [torch.zeros_like(p) for p in start]
         for k in ids:
             with torch.no_grad():
                 torch._foreach_copy_(params, start)
             for _ in range(w.work.epochs[0]):
                 train(rows_of[k])
-            share = float(counts[k] / counts[ids].sum())
+            share = float(counts[k] / examples)
             with torch.no_grad():
                 torch._foreach_add_(total, params, alpha=share)
         torch._foreach_copy_(start, total)
@@ -345,15 +345,21 @@ def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
     """Return the client-steps of a round and its floating-point operations."""
     net = w.plain().to(data.x.device)
     batch = w.work.batch_size or 0
+    x = data.x[:batch]
+    y = data.y[:batch]
     with FlopCounterMode(display=False) as counter:
-        F.cross_entropy(net(data.x[:batch]), data.y[:batch]).backward()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
     flops = float(counter.get_total_flops())
     # the counter ignores the fused kernel: 3 passes, 8 H (in + H) per token
     if isinstance(net, PlainLSTM):
-        gates = sum(8 * 256 * (inputs + 256) for inputs in (8, 256))
-        flops = 3 * batch * 80 * gates + 6 * batch * 256 * 80
+        first_gates = 8 * 256 * (8 + 256)
+        second_gates = 8 * 256 * (256 + 256)
+        output = 2 * 256 * 80
+        flops = 3 * batch * (80 * (first_gates + second_gates) + output)
 
-    counts = data.train.counts[w.cohort(data)]
+    cohort = w.cohort(data)
+    counts = data.train.counts[cohort]
     epochs = w.work.epochs[0]
     batches = -(-counts // batch)
     steps = int(epochs * batches.sum())
@@ -365,11 +371,13 @@ def matmul_rate(threads: int, device: torch.device) -> float:
     torch.set_num_threads(threads)
     size = 1024 if device.type == "cpu" else 8192
     matrix = torch.randn(size, size).to(device)
-    image = torch.randn(32, 64, 32, 32).to(device, memory_format=torch.channels_last)
+    image = torch.randn(32, 64, 32, 32)
+    image = image.to(device, memory_format=torch.channels_last)
     kernel = torch.randn(64, 64, 3, 3).to(device)
+    convolution = 2 * image.numel() * kernel[0].numel()
     candidates: list[tuple[Callable[[], object], int]] = [
         (lambda: matrix @ matrix, 2 * size**3),
-        (lambda: F.conv2d(image, kernel, padding=1), 2 * 32 * 64 * 64 * 9 * 32 * 32),
+        (lambda: F.conv2d(image, kernel, padding=1), convolution),
     ]
     best = 0.0
     for _ in range(10):
@@ -420,13 +428,13 @@ def measure(
             begun = time.perf_counter()
             loop(number)
             looped = time.perf_counter() - begun
-            rounds_of_all = {name: next(simulator) for name, simulator in simulators.items()}
-            if not number:  # the first round also warms caches
-                continue
-            loop_seconds.append(looped)
-            for name, (train, record) in rounds_of_all.items():
-                seconds[name].train.append(train)
-                seconds[name].recorded.append(train + record)
+            if number:  # the first round also warms caches
+                loop_seconds.append(looped)
+            for name, simulator in simulators.items():
+                train, record = next(simulator)
+                if number:
+                    seconds[name].train.append(train)
+                    seconds[name].recorded.append(train + record)
     return loop_seconds, seconds
 
 

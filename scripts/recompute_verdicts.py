@@ -2,12 +2,13 @@
 
     python scripts/recompute_verdicts.py REPORT [--least 30]
 
-REPORT is the directory of a report. The code was written from docs/reproduction.md alone and uses
-none of `fedbench.analysis`; the claims of a paper, its printed numbers and its tuning are read from
-its file. Claims whose comparisons are all between rows of tables are judged again under each
-reading of weights and splits. Verdicts, scaled-down checks and counts are compared with those in
-tables/<paper>_readings.csv, p-values and states of the adopted reading with those in
-tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them, else 1.
+REPORT is the directory of a report. The code was written from docs/reproduction.md alone and does
+not use `fedbench.analysis`; it reads the claims of a paper, its printed numbers and its tuning from
+the paper's file. It judges the claims whose comparisons are all between rows of tables again, under
+each reading of weights and splits. It compares verdicts, scaled-down checks and counts with those
+in tables/<paper>_readings.csv, and p-values and states of the adopted reading with those in
+tables/<paper>_comparisons.csv. The exit status is 0 if all agree and there are enough of them,
+else 1.
 """
 
 import argparse
@@ -38,17 +39,20 @@ SCALED = {
 }
 AS_PRINTED = "as in the tables"
 ALL_SPLITS = "all splits that have been run"
+Fields = dict[str, str]  # a row of a CSV file, by column
 P_VALUES = (
     "for_p",
     "against_p",
     "adjusted_for_p",
     "adjusted_against_p",
 )
+Unit = tuple[int, int]  # split and seed
 Leads = dict[int, float]  # by block
+PValues = tuple[float, ...]  # those of P_VALUES
 
 
 class Unknown(Exception):
-    """The script does not know how to recompute this."""
+    """A claim, or a part of one, that this script cannot recompute."""
 
 
 class Side(NamedTuple):
@@ -59,7 +63,7 @@ class Side(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """A comparison: its first side is to be ahead of the second by more than ``by``."""
+    """A comparison, which claims that the first side leads the second by more than ``by``."""
 
     first: Side
     second: Side
@@ -71,9 +75,9 @@ class Compared(NamedTuple):
     """The runs of a comparison.
 
     Attributes:
-        leads: Its leads; empty if it has not been run.
+        leads: Lead per block; empty if the comparison has not been run.
         reduced: Whether its runs are at reduced settings.
-        untuned: Whether the values of one side were searched, and those of the other not.
+        untuned: Whether the values of only one side were searched.
     """
 
     leads: Leads
@@ -85,7 +89,11 @@ class Compared(NamedTuple):
 
 
 def contests(paper: Paper, check: Any) -> Iterator[Contest]:
-    """Yield the comparisons of a check."""
+    """Yield the comparisons of a check.
+
+    Raises:
+        Unknown: If the check is of another kind.
+    """
     if isinstance(check, checks.Several) and not check.label:
         for part in check.checks:
             yield from contests(paper, part)
@@ -95,7 +103,8 @@ def contests(paper: Paper, check: Any) -> Iterator[Contest]:
     if check.by < 0 and set(check.better) == set(check.worse):
         raise Unknown("pairs that are close, comparisons of two parts")
 
-    for setup, metric, algo in product(check.setups, check.metrics, check.better):
+    rows = product(check.setups, check.metrics, check.better)
+    for setup, metric, algo in rows:
         first = _side(paper, check.table, setup, algo)
         for second in _opponents(paper, check, setup, first):
             yield Contest(first, second, metric, check.by)
@@ -108,11 +117,12 @@ def _opponents(
     first: Side,
 ) -> list[Side]:
     algo = first.row.algo
-    if check.at is not None:
-        return [_side(paper, check.at.table, check.at.setup, algo)]
+    other = check.at
+    if other is not None:
+        return [_side(paper, other.table, other.setup, algo)]
     if check.worse:
-        others = [name for name in check.worse if name != algo]
-        return [_side(paper, check.table, setup, name) for name in others]
+        names = [name for name in check.worse if name != algo]
+        return [_side(paper, check.table, setup, name) for name in names]
     sides = _sides(paper, check.table, setup)
     return [side for side in sides if side.row is not first.row]
 
@@ -127,7 +137,11 @@ def _side(
     return next(side for side in sides if side.row.algo == algo)
 
 
-def _sides(paper: Paper, table: str, setup: str) -> list[Side]:
+def _sides(
+    paper: Paper,
+    table: str,
+    setup: str,
+) -> list[Side]:
     rows = paper.tables[table].rows
     return [Side(table, row) for row in rows if row.setup == setup]
 
@@ -143,7 +157,7 @@ class Numbers:
         runs: The runs.
         weighting: The weights of the clients, as a reading names them.
         drawn: Whether runs on all splits count.
-        last: Whether the last round counts in tables of best rounds, too.
+        last: Whether tables of best rounds use the last round, too.
     """
 
     def __init__(
@@ -160,27 +174,31 @@ class Numbers:
         self.drawn = drawn
         self.last = last
 
-    def of(self, side: Side, metric: str) -> dict[tuple[int, int], float]:
-        """Return a number per unit (split, seed), NaN where the run diverged."""
+    def by_unit(self, side: Side, metric: str) -> dict[Unit, float]:
+        """Return the number of each unit, NaN where the run diverged."""
         printed = self.paper.metrics[metric]
         column = self._column(printed.field)
         if column.startswith("client:"):
             raise Unknown("numbers of a client")
-        if self.paper.tables[side.table].round == "best" and not self.last:
+        table = self.paper.tables[side.table]
+        if table.round == "best" and not self.last:
             column = f"best_{column}"
         runs = self.runs_of(side.row)
         if column not in runs:
             return {}
 
-        values: dict[tuple[int, int], float] = {}
+        values: dict[Unit, float] = {}
         for _, run in runs.iterrows():
             seed = int(run["seed"])
             split = run.get("config.data.seed")
-            unit = (seed if pd.isna(split) else int(split), seed)
+            if pd.isna(split):
+                split = seed
+            unit = (int(split), seed)
+            number = run[column]
             if run["status"] == "diverged":
                 values[unit] = math.nan
-            elif not pd.isna(run[column]):
-                values[unit] = float(run[column]) * printed.factor
+            elif not pd.isna(number):
+                values[unit] = float(number) * printed.factor
         return values
 
     def _column(self, field: str) -> str:
@@ -193,10 +211,11 @@ class Numbers:
         return f"{plain}_weighted" if self.weighting == "weighted" else plain
 
     def runs_of(self, row: Row) -> pd.DataFrame:
-        """Return the runs of a row, those at the paper's settings if there are any."""
+        """Return the runs of a row at the paper's settings, or else at reduced ones."""
         setup = self.paper.setups[row.setup]
         method = self.paper.methods[row.algo]
-        runs = self.runs[self.runs["experiment"] == setup.experiment]
+        runs = self.runs
+        runs = runs[runs["experiment"] == setup.experiment]
         runs = runs[runs["algo"] == method.algo]
         runs = runs[runs["status"].isin(["done", "diverged"])]
         overrides = self.paper.overrides(row)
@@ -214,7 +233,10 @@ class Numbers:
         if runs.empty:
             return runs
 
-        choices = [f"experiment={setup.experiment}", f"algo={method.algo}"]
+        choices = [
+            f"experiment={setup.experiment}",
+            f"algo={method.algo}",
+        ]
         config = Composer().config(choices).tree
         runs = _at_defaults(runs, config, set_keys)
         split = config["data"]["seed"]
@@ -230,20 +252,23 @@ def _at_defaults(
 ) -> pd.DataFrame:
     """Return the runs whose other keys have their defaults: other rows of the method vary them."""
     for column in runs.columns:
-        section, _, key = column.removeprefix("config.").partition(".")
+        name = column.removeprefix("config.")
+        section, _, key = name.partition(".")
         # functions move from release to release
         if section not in ("local", "algo") or key == "_target_":
             continue
-        if key in config[section] and f"{section}.{key}" not in set_keys:
-            # a key that came after a run was made is empty
+        defaults = config[section]
+        if key in defaults and name not in set_keys:
+            # a key that is newer than a run is empty
             cells = runs[column]
-            runs = runs[cells.isna() | _equal(cells, config[section][key])]
+            runs = runs[cells.isna() | _equal(cells, defaults[key])]
     return runs
 
 
 def _equal(cells: Sequence[Any] | pd.Series, value: Any) -> np.ndarray:
-    """Return which cells of a column have a value."""
-    return np.array([_same(cell, value) for cell in cells], dtype=bool)
+    """Return whether each cell of a column has a value."""
+    same = [_same(cell, value) for cell in cells]
+    return np.array(same, dtype=bool)
 
 
 def _same(cell: Any, value: Any) -> bool:
@@ -281,16 +306,17 @@ def compared(numbers: Numbers, contest: Contest) -> Compared:
 
 def leads_of(numbers: Numbers, contest: Contest) -> Leads:
     """Return the lead of a comparison by block; empty if it has not been run."""
-    first = numbers.of(contest.first, contest.metric)
-    second = numbers.of(contest.second, contest.metric)
-    direction = numbers.paper.metrics[contest.metric].direction
-    sign = -1 if direction == "lower" else 1
+    metric = numbers.paper.metrics[contest.metric]
+    sign = -1 if metric.direction == "lower" else 1
+    first = numbers.by_unit(contest.first, contest.metric)
+    second = numbers.by_unit(contest.second, contest.metric)
 
-    leads: dict[tuple[int, int], float] = {}
+    leads: dict[Unit, float] = {}
     for unit in sorted(first.keys() & second.keys()):
         both_diverged = math.isnan(first[unit]) and math.isnan(second[unit])
         if not both_diverged:
-            leads[unit] = sign * (first[unit] - second[unit]) - contest.by
+            difference = first[unit] - second[unit]
+            leads[unit] = sign * difference - contest.by
 
     known = [abs(lead) for lead in leads.values() if not math.isnan(lead)]
     largest = max(known, default=0.0) or 1.0
@@ -301,7 +327,7 @@ def leads_of(numbers: Numbers, contest: Contest) -> Leads:
         split, seed = unit
         block = split if numbers.drawn else seed
         blocks.setdefault(block, []).append(lead)
-    return {block: mean(of_block) for block, of_block in blocks.items()}
+    return {block: mean(units) for block, units in blocks.items()}
 
 
 # ---- tests
@@ -312,15 +338,21 @@ def signs(n: int) -> np.ndarray:
     if n > 16:
         raise Unknown("more than 16 blocks")
     numbers = np.arange(2**n)[:, None]
-    return 1 - 2 * ((numbers >> np.arange(n)) & 1)
+    bits = (numbers >> np.arange(n)) & 1
+    return 1 - 2 * bits
 
 
 def p_ahead(leads: Leads) -> float:
     """Return the share of the assignments whose sum is at least the observed one."""
     d = np.array(list(leads.values()))
     sums = signs(len(d)) @ d
-    slack = EQUAL * abs(d).sum()
-    return float((sums >= sums[0] - slack).mean())
+    as_large = sums >= sums[0] - _slack(d)
+    return float(as_large.mean())
+
+
+def _slack(d: np.ndarray) -> float:
+    """Return the largest difference of sums that counts as rounding."""
+    return EQUAL * float(abs(d).sum())
 
 
 def adjusted(every: Sequence[Leads]) -> list[float]:
@@ -332,21 +364,26 @@ def adjusted(every: Sequence[Leads]) -> list[float]:
     for leads in every:
         d = np.array([leads.get(block, 0.0) for block in blocks])
         sums = flips @ d
-        slack = EQUAL * abs(d).sum()
-        smaller = np.searchsorted(np.sort(sums), sums - slack, side="left")
+        smaller = np.searchsorted(np.sort(sums), sums - _slack(d))
         counts.append(len(sums) - smaller)
-        scale = math.sqrt((d**2).sum())
-        sizes.append(sums / scale if scale else np.zeros(len(sums)))
+        scale = math.sqrt((d**2).sum()) or 1.0
+        sizes.append(sums / scale)
 
-    order = sorted(range(len(every)), key=lambda i: (counts[i][0], -sizes[i][0]))
+    def rank(i: int) -> tuple[int, float]:
+        return counts[i][0], -sizes[i][0]
+
+    order = sorted(range(len(every)), key=rank)
     p_values = [0.0] * len(every)
     largest = 0.0
     for step, i in enumerate(order):
+        count = counts[i][0]
+        size = sizes[i][0]
         as_extreme = np.zeros(len(flips), bool)
         for j in order[step:]:
-            lower = counts[j] < counts[i][0]
-            equal = counts[j] == counts[i][0]
-            as_extreme |= lower | (equal & (sizes[j] >= sizes[i][0] - EQUAL))
+            lower = counts[j] < count
+            equal = counts[j] == count
+            larger = sizes[j] >= size - EQUAL
+            as_extreme |= lower | (equal & larger)
         largest = max(largest, float(as_extreme.mean()))
         p_values[i] = largest
     return p_values
@@ -356,30 +393,28 @@ def adjusted(every: Sequence[Leads]) -> list[float]:
 
 
 class Judged(NamedTuple):
-    """The word for comparisons, and for each that has been run four p-values.
+    """A verdict on comparisons.
 
-    The p-values are those of ``P_VALUES``; None for comparisons that have not been run.
+    Attributes:
+        word: The verdict.
+        p: The p-values of each comparison; None if it has not been run.
     """
 
     word: str
-    p: list[tuple[float, ...] | None]
-
-    @property
-    def states(self) -> list[str]:
-        """Whether each comparison is shown, refuted, open or not run."""
-        return list(map(_state, self.p))
+    p: list[PValues | None]
 
     @property
     def counts(self) -> str:
-        """How many comparisons are shown and refuted, in the words of reports."""
-        total = len(self.p)
-        states = self.states
+        """The numbers of comparisons that are shown and refuted, as reports write them."""
+        states = list(map(_state, self.p))
+        total = len(states)
         run = total - states.count("not run")
         shown = states.count("shown")
+        refuted = states.count("refuted")
         if not run:
             plural = "s" if total > 1 else ""
             return f"{total} comparison{plural}, none run"
-        counts = f"{shown} of {run} shown, {states.count('refuted')} refuted"
+        counts = f"{shown} of {run} shown, {refuted} refuted"
         if self.word == "holds" and shown < total:
             return f"each of {total} by itself; after adjustment {counts}"
         if run < total:
@@ -387,13 +422,16 @@ class Judged(NamedTuple):
         return counts
 
 
-def _state(p: tuple[float, ...] | None) -> str:
+def _state(p: PValues | None) -> str:
+    """Return the state of a comparison: shown, refuted, open or not run."""
     if p is None:
         return "not run"
     *_, adjusted_for, adjusted_against = p
     if adjusted_for <= ALPHA:
         return "shown"
-    return "refuted" if adjusted_against <= ALPHA else "open"
+    if adjusted_against <= ALPHA:
+        return "refuted"
+    return "open"
 
 
 def judge(every: Sequence[Compared]) -> Judged:
@@ -401,8 +439,10 @@ def judge(every: Sequence[Compared]) -> Judged:
     for_leads = [c.leads for c in every if c.leads]
     against_leads = []
     for leads in for_leads:
-        against_leads.append({block: -lead for block, lead in leads.items()})
-    p_values: Iterator[tuple[float, ...]] = iter(())
+        negated = {block: -lead for block, lead in leads.items()}
+        against_leads.append(negated)
+
+    p_values: Iterator[PValues] = iter(())
     if for_leads:
         p_values = zip(
             map(p_ahead, for_leads),
@@ -415,13 +455,17 @@ def judge(every: Sequence[Compared]) -> Judged:
     return Judged(_word(every, p), p)
 
 
-def _word(every: Sequence[Compared], p: Sequence[tuple[float, ...] | None]) -> str:
+def _word(
+    every: Sequence[Compared],
+    p: Sequence[PValues | None],
+) -> str:
     states = list(map(_state, p))
     if "not run" in states:
         return "not run"
     if any(c.untuned for c in every):
         return "undecided"
-    if all(four is not None and four[0] <= ALPHA for four in p):
+    unadjusted = [values[0] for values in p if values is not None]
+    if all(value <= ALPHA for value in unadjusted):
         return "holds"
     if "refuted" in states:
         return "mixed" if "shown" in states else "fails"
@@ -429,8 +473,9 @@ def _word(every: Sequence[Compared], p: Sequence[tuple[float, ...] | None]) -> s
 
 
 def verdict(every: Sequence[Compared]) -> Judged:
-    """Return the verdict: runs at reduced settings do not count."""
-    return judge([Compared({}) if c.reduced else c for c in every])
+    """Return the verdict without runs at reduced settings."""
+    counted = [Compared({}) if c.reduced else c for c in every]
+    return judge(counted)
 
 
 def scaled(every: Sequence[Compared]) -> str:
@@ -440,15 +485,16 @@ def scaled(every: Sequence[Compared]) -> str:
         return ""
     fewest = min(len(c.leads) for c in every)
     can_refute = len(every) * 2.0**-fewest <= ALPHA
-    untuned = any(c.untuned for c in every)
-    return SCALED[word if can_refute and not untuned else "undecided"]
+    if not can_refute or any(c.untuned for c in every):
+        word = "undecided"
+    return SCALED[word]
 
 
 # ---- the report
 
 
 class Check(NamedTuple):
-    """A recomputed value and the reported one; its kind is verdict, p-value or other."""
+    """A recomputed value and the reported one, of the kind verdict, p-value or other."""
 
     kind: str
     name: str
@@ -456,18 +502,22 @@ class Check(NamedTuple):
     reported: str
 
 
-def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[Check]:
+def recomputed(
+    paper: Paper,
+    folder: Path,
+    runs: pd.DataFrame,
+) -> Iterator[Check]:
     """Yield the verdicts, counts and p-values of a paper."""
-    readings = _rows(folder / f"{paper.id}_readings.csv")
-    comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
+    all_readings = _rows(folder / f"{paper.id}_readings.csv")
+    all_comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
     for claim in paper.claims.values():
         try:
             claim_contests = list(contests(paper, claim.check))
         except Unknown:
             continue
-        of_claim = [row for row in readings if row["claim"] == claim.id]
-        shown = [row for row in comparisons if row["claim"] == claim.id]
-        for reading in of_claim or _only(claim.id, folder, paper):
+        readings = _of_claim(all_readings, claim.id) or _only(claim.id, folder, paper)
+        reported = _of_claim(all_comparisons, claim.id)
+        for reading in readings:
             if reading["settings"] not in ("", "as in the experiments"):
                 continue
             if reading["round"] not in ("", AS_PRINTED, "last"):
@@ -481,9 +531,14 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[Check
             )
             try:
                 every = [compared(numbers, contest) for contest in claim_contests]
-                yield from _checks(_name(claim.id, numbers), every, reading, shown)
+                name = _name(claim.id, numbers)
+                yield from _checks(name, every, reading, reported)
             except Unknown:
                 continue
+
+
+def _of_claim(rows: Sequence[Fields], claim: str) -> list[Fields]:
+    return [row for row in rows if row["claim"] == claim]
 
 
 def _name(claim: str, numbers: Numbers) -> str:
@@ -497,8 +552,8 @@ def _name(claim: str, numbers: Numbers) -> str:
 def _checks(
     name: str,
     every: Sequence[Compared],
-    reading: Mapping[str, str],
-    shown: Sequence[Mapping[str, str]],
+    reading: Fields,
+    reported: Sequence[Fields],
 ) -> Iterator[Check]:
     """Yield the checks of a claim under a reading."""
     judged = verdict(every)
@@ -507,39 +562,53 @@ def _checks(
     yield Check("other", f"{name}, scaled-down check", scaled(every), reading["scaled"])
     yield Check("other", f"{name}, counts", judged.counts, reading["counts"])
     if "scaled_counts" in reading:
-        reduced = any(c.reduced for c in every)
-        yield Check(
-            "other",
-            f"{name}, scaled-down counts",
-            with_reduced.counts if reduced else "",
-            reading["scaled_counts"],
-        )
+        counts = ""
+        if any(c.reduced for c in every):
+            counts = with_reduced.counts
+        label = f"{name}, scaled-down counts"
+        yield Check("other", label, counts, reading["scaled_counts"])
     if reading["adopted"] == "True":
-        yield from _comparisons(name, every, with_reduced, shown)
+        yield from _comparisons(name, every, with_reduced, reported)
 
 
 def _comparisons(
     name: str,
     every: Sequence[Compared],
     judged: Judged,
-    shown: Sequence[Mapping[str, str]],
+    reported: Sequence[Fields],
 ) -> Iterator[Check]:
-    for c, p, state, row in zip(every, judged.p, judged.states, shown, strict=True):
+    """Yield the checks of each comparison of a claim."""
+    for c, p, row in zip(every, judged.p, reported, strict=True):
         label = f"{name}: {row['label']}"
         marks = f"{c.reduced} {c.untuned}"
-        yield Check("other", f"{label}, state", state, row["state"])
-        yield Check("other", f"{label}, marks", marks, f"{row['reduced']} {row['untuned']}")
+        reported_marks = f"{row['reduced']} {row['untuned']}"
+        yield Check("other", f"{label}, state", _state(p), row["state"])
+        yield Check("other", f"{label}, marks", marks, reported_marks)
         if p is None:
             continue
         for key, value in zip(P_VALUES, p, strict=True):
-            reported = float(row[key])
-            yield Check("p-value", f"{label}, {key}", _text(value), _text(reported))
+            reported_value = float(row[key])
+            yield Check(
+                "p-value",
+                f"{label}, {key}",
+                _text(value),
+                _text(reported_value),
+            )
 
 
-def _only(claim: str, folder: Path, paper: Paper) -> list[dict[str, str]]:
+def _only(
+    claim: str,
+    folder: Path,
+    paper: Paper,
+) -> list[Fields]:
     """Return the adopted reading of a claim that has no other one."""
-    adopted = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
-    adopted["adopted"] = "True"
+    adopted = {
+        "weighting": "",
+        "round": "",
+        "data splits": "",
+        "settings": "",
+        "adopted": "True",
+    }
     readings = []
     for row in _rows(folder / f"{paper.id}_claims.csv"):
         if row["id"] != claim or row["basis"] != "runs":
@@ -553,7 +622,7 @@ def _text(p: float) -> str:
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> list[Fields]:
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -561,7 +630,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Recompute and compare, and return the exit status."""
+    """Recompute the claims of all papers, print differences and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
