@@ -134,7 +134,8 @@ def w5() -> FederatedDataset:
     """Return 10 clients, 64 sequences of 80 characters each."""
     rng = np.random.RandomState(SEED)
     n = np.full(10, 80)
-    x = rng.randint(0, 80, (n.sum(), 80)).astype(np.int64)
+    tokens = rng.randint(0, 80, (n.sum(), 80))
+    x = tokens.astype(np.int64)
     y = rng.randint(0, 80, n.sum())
     return owned(x, y, 80, n)
 
@@ -241,7 +242,16 @@ WORKLOADS = {
         about="character LSTM 2 x 256, 10 clients, batch 10",
         data=w5,
         plain=PlainLSTM,
-        model=partial(LSTM, (80,), 80, 80, None, embedding=8, hidden=256, layers=2),
+        model=partial(
+            LSTM,
+            (80,),
+            80,
+            80,
+            None,
+            embedding=8,
+            hidden=256,
+            layers=2,
+        ),
         work=LocalWork(0.1, 10),
     ),
 }

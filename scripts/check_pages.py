@@ -37,7 +37,8 @@ def html_findings(text: str) -> Iterator[str]:
     tree = parser.parse(text)
     for (line, column), code, values in parser.errors:
         yield f"html: line {line}, column {column}: {html5lib.constants.E[code] % values}"
-    ids = Counter(e.get("id") for e in tree.iter() if e.get("id") is not None)
+    ids = Counter(e.get("id") for e in tree.iter())
+    del ids[None]
     for name, count in ids.items():
         if count > 1:
             yield f"html: the id {name!r} occurs {count} times"

@@ -62,7 +62,8 @@ class Size:
     wide: int = 0
 
     def __add__(self, other: Size) -> Size:
-        return Size(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Size(*map(sum, pairs))
 
     def per_line(self, count: int) -> float:
         """Return a count per line of code."""

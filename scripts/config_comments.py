@@ -54,7 +54,7 @@ def read(path: Path) -> ConfigFile:
     about = [_plain(line) for line in head if "@package" not in line]
 
     tree = yaml.compose(text, Loader=yaml.SafeLoader)
-    nodes = [node for node in _keys(tree) if node[0].split(".")[0] != "defaults"]
+    nodes = [node for node in _keys(tree) if node[0] != "defaults"]
     comments = _comments(lines, nodes, first_row=len(head))
     keys = []
     for name, _, value in nodes:

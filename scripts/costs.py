@@ -5,20 +5,20 @@
     python scripts/costs.py steps [CASE ...]
     python scripts/costs.py processes [--rounds N] [--processes N]
 
-`rules`: robust aggregation rules next to the mean. Rows are float32 vectors of C clients, as the
-server gets them. Seconds are those of the fastest of R calls, of one thread, whatever else the
-machine does, or of the GPU, which should be idle otherwise.
+`rules`: robust aggregation rules next to the mean. The rows are float32 vectors of C clients, as
+the server receives them. Seconds are those of the fastest of R calls: CPU time of one thread, which
+the load of the machine hardly changes, or time on the GPU, which should be idle otherwise.
 
-`steps`: a step of all clients on a GPU, client by client and side by side, first as it is and then
-as CUDA graphs. A case is a model with the number of clients and the size of their batches.
-Milliseconds of the fastest of five steps, and the peak of the memory: engine.mode=auto rests on
-these numbers (docs/gpu.md).
+`steps`: a step of all clients on a GPU, client by client and side by side, first without and then
+with CUDA graphs. A case is a model with the number of clients and the size of their batches. The
+table has the milliseconds of the fastest of five steps and the peak memory; engine.mode=auto rests
+on these numbers (docs/gpu.md).
 
 `processes`: a round in one process with a thread per core, and in as many processes as there are
-cores. The workloads are W4 and W5 of scripts/bench.py, and VGG-11. Processes are started by
-torchrun on this machine and exchange by gloo. `sent` is the data that the first process sends to
-each of the others in a round; `computed` is 4 bytes for each parameter of each vector of the
-clients that it has trained. Seconds are those of the fastest round.
+cores. The workloads are W4 and W5 of scripts/bench.py, and VGG-11. torchrun starts the processes on
+this machine, and they communicate by gloo. `sent` is the data that the first process sends to each
+other process in a round; `computed` is 4 bytes for each parameter of each vector of the clients
+that it has trained. Seconds are those of the fastest round.
 """
 
 import argparse
@@ -89,8 +89,8 @@ def print_rules(args: argparse.Namespace) -> None:
     device = device_of(args.device, "float32")
     count = args.clients
     f = (count - 3) // 5
-    cpu_rows = torch.randn(count, args.parameters, generator=torch.Generator().manual_seed(0))
-    rows = cpu_rows.to(device)
+    seeded = torch.Generator().manual_seed(0)
+    rows = torch.randn(count, args.parameters, generator=seeded).to(device)
     p = torch.full((count,), 1 / count, device=device)
     centre = torch.zeros(args.parameters, device=device)
     clients = np.arange(count)
@@ -265,7 +265,7 @@ def rows_of(processes: int, rounds: int) -> list[dict[str, Any]]:
         f"--nproc-per-node={processes}",
         __file__,
         "processes",
-        "--here",
+        "--worker",
         f"--rounds={rounds}",
     ]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -274,7 +274,7 @@ def rows_of(processes: int, rounds: int) -> list[dict[str, Any]]:
 
 def print_processes(args: argparse.Namespace) -> None:
     """Print a row per workload and method."""
-    if args.here:
+    if args.worker:
         measure_processes(args.rounds)
         return
     alone = rows_of(1, args.rounds)
@@ -341,7 +341,7 @@ def main() -> None:
         default=available_cores(),
         help="number of processes",
     )
-    processes.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    processes.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     processes.set_defaults(print_table=print_processes)
 
     args = parser.parse_args()

@@ -174,7 +174,8 @@ def _draw_curve(
 def _draw_rows(axes: Any, table: TableData) -> None:
     """Draw the rows of a table as text: measured numbers and the paper's in green or red."""
     (block,) = table.blocks
-    axes.set(xlim=(0, 1), ylim=(-len(block.lines) - 2, 0.6))
+    bottom = -len(block.lines) - 2
+    axes.set(xlim=(0, 1), ylim=(bottom, 0.6))
     axes.axis("off")
     axes.text(0.01, 0, "method", weight="bold")
     axes.axhline(-0.45, color="0.6", linewidth=0.8)
@@ -205,7 +206,7 @@ def _draw_rows(axes: Any, table: TableData) -> None:
     setup = block.setup.title if block.setup else ""
     axes.text(
         0.01,
-        -len(block.lines) - 1.7,
+        bottom + 0.3,
         f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest\n"
         "bold: best mean; green: the paper's number lies in the 95 % interval of ours, widened by "
         "its ±; red: not",

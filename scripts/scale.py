@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Measure time and memory over the number of clients and the size of the model, and draw them.
+"""Measure and draw time and memory over the number of clients and the size of the model.
 
     python scripts/scale.py rounds [--picture FILE.png]
     python scripts/scale.py population [--clients 10000,100000,1000000] [--picture FILE.png]
 
-Every point has a process of its own, and its peak memory is the one that the system reports.
+Every point runs in a process of its own; the system reports the peak memory of that process.
 
 `rounds`: a round over the number and skew of clients, participation and model size. Every point is
 the fastest of three rounds of FedAvg after a warm-up, with engine.mode=auto. `scaffold` and `ditto`
@@ -12,10 +12,10 @@ are rounds of 100 clients of methods that keep a vector or a model for every cli
 round over 3500 clients with 700000 images of 28 x 28.
 
 `population`: a round, an evaluation and the data over the number of clients. Synthetic(1, 1) with 5
-examples a client and a linear model of 610 parameters, 100 clients a round, 200 rounds, every 20th
-evaluated on 1000 clients or all; a checkpoint and the final files are written too. Times are
-seconds of a CPU, which other processes on the machine hardly change; those of a round and of an
-evaluation are medians. By default the picture is docs/figures/population.png.
+examples a client and a linear model of 610 parameters; 200 rounds of 100 clients, with an
+evaluation on 1000 clients or all after every 20th; a checkpoint and the final files. Times are CPU
+seconds, which other processes on the machine hardly change; those of a round and of an evaluation
+are medians. The default picture is docs/figures/population.png.
 """
 
 from __future__ import annotations
@@ -114,15 +114,23 @@ class Panel(NamedTuple):
     points: dict[float, Point]
 
 
+def by_clients(
+    *counts: int,
+    **settings: Any,
+) -> dict[float, Point]:
+    """Return points over the number of clients."""
+    return {count: Point(count, **settings) for count in counts}
+
+
 STATES = (100, 1000, 3000, 10_000)
 PANELS = {
     "linear": Panel(
         "clients, linear 60-10",
-        {n: Point(n, hidden=0) for n in (10, 100, 1000, 10_000, 100_000)},
+        by_clients(10, 100, 1000, 10_000, 100_000, hidden=0),
     ),
     "mlp": Panel(
         "clients, perceptron 784-128-62",
-        {n: Point(n) for n in (16, 64, 256, 1024, 3500)},
+        by_clients(16, 64, 256, 1024, 3500),
     ),
     "skew": Panel(
         "sigma of lognormal sizes, linear, 1000 clients",
@@ -134,19 +142,20 @@ PANELS = {
     ),
     "model": Panel(
         "parameters, perceptron, 64 clients",
-        {784 * h + h + 63 * h: Point(64, hidden=h) for h in (16, 64, 256, 1024)},
+        # about 848 parameters per hidden unit
+        {848 * h: Point(64, hidden=h) for h in (16, 64, 256, 1024)},
     ),
     "femnist": Panel(
         "clients, perceptron, 200 images each",
-        {3500: Point(3500, examples=250)},
+        by_clients(3500, examples=250),
     ),
     "scaffold": Panel(
         "clients, 100 take part, perceptron",
-        {n: Point(n, participation=100, algorithm="scaffold") for n in STATES},
+        by_clients(*STATES, participation=100, algorithm="scaffold"),
     ),
     "ditto": Panel(
         "clients, 100 take part, perceptron",
-        {n: Point(n, participation=100, algorithm="ditto") for n in STATES},
+        by_clients(*STATES, participation=100, algorithm="ditto"),
     ),
 }
 TIMED = ("linear", "mlp", "skew", "participation", "model")  # panels of the time
@@ -163,7 +172,8 @@ def federation(point: Point) -> FederatedDataset:
     n = np.maximum(n, 5).astype(int)
     total = n.sum()
     if point.hidden:
-        x = rng.integers(0, 256, (total, 1, 28, 28), dtype=np.uint8)
+        shape = (total, 1, 28, 28)
+        x = rng.integers(0, 256, shape, dtype=np.uint8)
         classes = 62
     else:
         x = rng.standard_normal((total, 60), dtype=np.float32)
@@ -295,7 +305,8 @@ def draw_memory(axes: Any, costs: Mapping[str, Mapping[float, Cost]]) -> None:
         least = []
         for cost in points.values():
             peaks.append(cost["peak_memory_bytes"] / 1e9)
-            least.append((cost["data_bytes"] + cost["state_bytes"]) / 1e9)
+            stored = cost["data_bytes"] + cost["state_bytes"]
+            least.append(stored / 1e9)
         x = list(points)
         axes.plot(x, peaks, "o-", color=color, label=name)
         label = f"{name}: examples and states of all clients"
@@ -396,18 +407,16 @@ def measure_population(args: argparse.Namespace) -> None:
 
     costs: dict[str, dict[int, Cost]] = {name: {} for name in POPULATION_LINES}
     row = "{:<22} {:>9} {:>8} {:>9} {:>9} {:>14} {:>8} {:>8}"
-    print(
-        row.format(
-            "",
-            "clients",
-            "data s",
-            "round ms",
-            "eval. ms",
-            "checkpoint ms",
-            "MB",
-            "peak GB",
-        )
+    heads = (
+        "clients",
+        "data s",
+        "round ms",
+        "eval. ms",
+        "checkpoint ms",
+        "MB",
+        "peak GB",
     )
+    print(row.format("", *heads))
     for clients in map(int, args.clients.split(",")):
         for name, series in POPULATION_LINES.items():
             overrides = [*POPULATION_RUN, *series.overrides, f"data.clients={clients}"]
@@ -431,7 +440,8 @@ def population_figure(costs: Mapping[str, Mapping[int, Cost]]) -> Figure:
 
     figure = Figure(figsize=(13, 3.6), layout="constrained")
     panels = figure.subplots(1, len(POPULATION_PANELS))
-    for axes, (quantity, (label, factor)) in zip(panels, POPULATION_PANELS.items(), strict=True):
+    for axes, quantity in zip(panels, POPULATION_PANELS, strict=True):
+        label, factor = POPULATION_PANELS[quantity]
         for name, series in POPULATION_LINES.items():
             values = {n: factor * cost[quantity] for n, cost in costs[name].items()}
             axes.plot(

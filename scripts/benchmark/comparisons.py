@@ -24,7 +24,7 @@ RUNS = "runs.parquet"
 TUNED = "tuning.json"
 ENTRIES = "entries"
 REFUSED = "refused.json"
-# weights of the clients, and the metric on validation examples that values are chosen by
+# weights of the clients, and the metric on validation examples that chooses the values
 TABLES = {
     "uniform": ("uniform", "val_accuracy_mean"),
     "size": ("size", "val_accuracy_mean"),
@@ -60,8 +60,8 @@ class Comparisons:
         runs: A row per table and run: ``table``, ``setting``, ``method``, ``seed``, ``outcome``,
             ``rounds``, ``hash``, and the columns ``MEASURED`` of the last round, which are missing
             unless the outcome is done.
-        searches: Per setting, its protocol, refusals, data, environment, hours, and per table and
-            method its entry.
+        searches: Per setting, its protocol, refusals, data, environment and hours, and the entry of
+            every table and method.
     """
 
     runs: pd.DataFrame
@@ -73,12 +73,13 @@ class Comparisons:
         return list(self.searches)
 
     def methods(self, table: str) -> list[str]:
-        """Return the methods of a table, in alphabetical order, with those that a setting refuses."""
+        """Return the methods of a table by name, with the methods that a setting refuses."""
         methods: set[str] = set()
         for search in self.searches.values():
-            if table not in search["tables"]:
+            tables = search["tables"]
+            if table not in tables:
                 continue
-            methods |= search["tables"][table].keys()
+            methods |= tables[table].keys()
             if table != "size":
                 methods |= search["refused"].keys()
         return sorted(methods)
@@ -134,10 +135,12 @@ def collect(folders: Sequence[Path]) -> Comparisons:
             )
         used = []
         for entry in entries:
+            table = entry["table"]
+            chosen = (entry["method"], entry["digest"])
             for run in runs:
-                if (run.meta["algo"], run.meta["hash"]) == (entry["method"], entry["digest"]):
+                if (run.meta["algo"], run.meta["hash"]) == chosen:
                     used.append(run)
-                    rows.append({"table": entry["table"], "setting": setting, **_facts(run)})
+                    rows.append({"table": table, "setting": setting, **_facts(run)})
         searches[setting] = _search(folder, used, entries)
 
     frame = pd.DataFrame(rows)
@@ -197,7 +200,11 @@ def _facts(run: Run) -> Fields:
     return facts | {metric: last.get(metric) for metric in MEASURED}
 
 
-def _search(folder: Path, runs: Sequence[Run], entries: Sequence[Fields]) -> Fields:
+def _search(
+    folder: Path,
+    runs: Sequence[Run],
+    entries: Sequence[Fields],
+) -> Fields:
     """Return the record of a setting: its protocol, its environment and its entries."""
     tables: dict[str, Fields] = {}
     for entry in entries:
@@ -212,10 +219,14 @@ def _search(folder: Path, runs: Sequence[Run], entries: Sequence[Fields]) -> Fie
         hours += sum(map(_hours, Results(place)))
 
     first = runs[0]
-    protocol = {key: first.flat.get(key) for key in _PROTOCOL}
+    protocol = {}
+    for key in _PROTOCOL:
+        value = first.flat.get(key)
+        if value is not None:
+            protocol[key] = value
     refused = (folder / REFUSED).read_text(encoding="utf-8")
     return {
-        "protocol": {key: value for key, value in protocol.items() if value is not None},
+        "protocol": protocol,
         "clients": first.meta.get("clients"),
         "parameters": first.meta.get("parameters"),
         "sources": list(first.meta.get("sources", ())),
@@ -246,5 +257,6 @@ def _environment(runs: Sequence[Run]) -> dict[str, str]:
             "commit": run.meta["git_commit"],
         }
         for name, value in facts.items():
-            environment.setdefault(name, set()).add(str(value))
+            values = environment.setdefault(name, set())
+            values.add(str(value))
     return {name: ", ".join(sorted(values)) for name, values in environment.items()}

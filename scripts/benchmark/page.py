@@ -113,9 +113,8 @@ def read_notes(file: Path) -> Notes:
     """
     try:
         tree = from_yaml(file.read_text(encoding="utf-8"))
-        facts = {name: str(text).strip() for name, text in tree.pop("facts", {}).items()}
-        texts = {name: str(text).strip() for name, text in tree.items()}
-        return Notes(**texts, facts=facts)
+        facts = _stripped(tree.pop("facts", {}))
+        return Notes(**_stripped(tree), facts=facts)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise RequestError(f"{file} cannot be read: {reason}") from error
@@ -123,6 +122,10 @@ def read_notes(file: Path) -> Notes:
         raise RequestError(
             f"{file} must be a mapping with title and, optionally, lead, command, facts"
         ) from error
+
+
+def _stripped(texts: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(text).strip() for name, text in texts.items()}
 
 
 def write_benchmark(comparisons: Comparisons, notes: Notes, folder: Path) -> Path:
@@ -227,7 +230,8 @@ def _counts(lines: Mapping[str, Sequence[Line]]) -> Chapter:
     rows: list[Values] = []
     for table, lines_of_table in lines.items():
         for setting in dict.fromkeys(line.setting for line in lines_of_table):
-            others = [line for line in _in_setting(lines_of_table, setting) if line.leads]
+            lines_of_setting = _in_setting(lines_of_table, setting)
+            others = [line for line in lines_of_setting if line.leads]
             counts = []
             for metric in COMPARED:
                 states = Counter(line.leads[metric].state for line in others)
@@ -468,9 +472,10 @@ def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any])
     edges = []
     for override in parse_overrides(entry["space"]):
         axis = axis_of(override)
-        end = axis.edge(chosen[axis.key]) if axis.key in chosen else None
+        key = axis.key
+        end = axis.edge(chosen[key]) if key in chosen else None
         if end:
-            edges.append(f"{axis.key} ({end})")
+            edges.append(f"{key} ({end})")
 
     weights = "its own"
     if entry["weights"]:

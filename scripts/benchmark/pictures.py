@@ -1,6 +1,6 @@
 """The pictures of a benchmark: fronts of two metrics, and average ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from benchmark.ranks import RankTest
 from benchmark.values import COMPARED, Front
 from fedbench.core.metrics import metric_info
-from fedbench.reports.canvas import SIZE, Figure, legend_lines, looks, sheet
+from fedbench.reports.canvas import SIZE, Figure, Look, legend_lines, looks, sheet
 from fedbench.reports.plots import Panel
 
 _ROW = 0.14  # inches per method
@@ -21,18 +21,22 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
     Methods on the front are named and joined.
     """
     x, y = map(metric_info, COMPARED)
-    methods = sorted({method for front in fronts for method in front.methods})
-    shown = looks({method: method for method in methods})
+    methods: set[str] = set()
+    for front in fronts:
+        methods |= set(front.methods)
+    shown = _looks(methods)
+    panels = [Panel(front.setting, (), x.axis, y.axis) for front in fronts]
     figure, every_axes = sheet(
         title,
-        [Panel(front.setting, (), x.axis, y.axis) for front in fronts],
+        panels,
         legend_lines(shown.items(), linestyle=""),
         size=(SIZE[0], 2.9),
     )
     factors = np.array([[x.factor], [y.factor]])
     for front, axes in zip(fronts, every_axes, strict=True):
         means = factors * front.means
-        for method, member, point in zip(front.methods, front.member, means.T, strict=True):
+        points = zip(front.methods, front.member, means.T, strict=True)
+        for method, member, point in points:
             look = shown[method]
             axes.plot(
                 *point,
@@ -42,7 +46,8 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
                 zorder=3 + bool(member),
             )
         members = np.flatnonzero(front.member)
-        members = sorted(members, key=lambda i: tuple(means[:, i]))
+        order = np.lexsort(means[::-1, members])  # by the first metric, then the second
+        members = members[order]
         line = means[:, members]
         axes.plot(
             *line,
@@ -76,7 +81,7 @@ def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:
         methods |= set(test.methods)
         axis = f"average rank, 1 is best (CD {test.critical_difference:.1f})"
         panels.append(Panel(label, (), axis, ""))
-    shown = looks({method: method for method in sorted(methods)})
+    shown = _looks(methods)
     count = max(len(test.methods) for _, test in tests)
     figure, every_axes = sheet(
         title,
@@ -100,6 +105,10 @@ def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)
     return figure
+
+
+def _looks(methods: Iterable[str]) -> dict[str, Look]:
+    return looks({method: method for method in sorted(methods)})
 
 
 def _name(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:

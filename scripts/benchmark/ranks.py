@@ -86,25 +86,26 @@ def rank_test(methods: Sequence[str], values: np.ndarray) -> RankTest:
     ranks = ranks_of(values)
     statistic = 0.0
     p = 1.0
-    tied = bool((ranks == ranks[:, :1]).all())
-    if not tied:  # scipy divides by zero where every block is one tie
+    tied = ranks == ranks[:, :1]
+    if not tied.all():  # scipy divides by zero where every block is one tie
         statistic, p = stats.friedmanchisquare(*ranks.T)
 
     quantile = stats.studentized_range.ppf(1 - LEVEL, count, np.inf)
-    error = math.sqrt(count * (count + 1) / (6 * blocks))
+    variance = count * (count + 1) / (6 * blocks)
 
     f = math.inf
-    rest = blocks * (count - 1) - statistic
+    freedom = count - 1
+    rest = blocks * freedom - statistic
     if rest > 1e-9 * blocks * count:  # else chi-square is at its largest
         f = (blocks - 1) * statistic / rest
-    f_p = stats.f.sf(f, count - 1, (count - 1) * (blocks - 1))
+    f_p = stats.f.sf(f, freedom, freedom * (blocks - 1))
     return RankTest(
         methods=tuple(methods),
         blocks=blocks,
         ranks=tuple(map(float, ranks.mean(0))),
         statistic=float(statistic),
         p=float(p),
-        critical_difference=float(quantile) / math.sqrt(2) * error,
+        critical_difference=float(quantile) / math.sqrt(2) * math.sqrt(variance),
         f=f,
         f_p=float(f_p),
     )
