@@ -6,13 +6,13 @@
 
 The loop runs on one thread without DataLoader or optimiser object. It copies the parameters of each
 client into one model, gathers rows once per epoch, slices batches from them, and uses autograd.grad
-with a fused foreach update. Rounds of the loop and of the simulator alternate, so that both see the same
-load of the machine. Ratios compare the fastest rounds; those of the medians are in parentheses.
-`train` is a round of the simulator with its shuffling; `recorded` adds all that a run does after a
-round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
-rounds.jsonl, checkpoints. The evaluation of the training examples, which a run does in every tenth
-round only, is left out. `floor` is the time of the arithmetic at the rate of the fastest matrix
-product on all cores, or on the GPU, as a share of the time of a round.
+with a fused foreach update. Rounds of the loop and of the simulator alternate, so that both see the
+same load of the machine. Ratios compare the fastest rounds; those of the medians are in
+parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds the work of a
+run after a round at its defaults: the evaluation of every client's test examples, diagnostics, the
+line in rounds.jsonl, checkpoints. The evaluation of the training examples, which a run does in
+every tenth round only, is left out. `floor` is the share of a round that the arithmetic would take
+at the rate of the fastest matrix product on all cores, or on the GPU.
 """
 
 import argparse

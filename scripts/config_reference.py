@@ -18,8 +18,8 @@ from fedbench.config.overrides import CONFIG_DIR, options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 GROUPS = {
-    "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a card "
-    "for each.",
+    "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a "
+    "card for each.",
     "data": "A source with a partition; keys are `data.<key>`. [data.md](data.md) describes them.",
     "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
     "model": "The model; keys are `model.<key>`. Each `data` choice names its default. "

@@ -72,7 +72,11 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
-def fastest(f: Callable[[], object], repeats: int, device: torch.device) -> float:
+def fastest(
+    f: Callable[[], object],
+    repeats: int,
+    device: torch.device,
+) -> float:
     """Return the seconds of the fastest of some calls."""
     now = time.process_time if device.type == "cpu" else time.perf_counter
     clock = [now()]

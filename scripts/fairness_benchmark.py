@@ -4,15 +4,15 @@
 and, when all settings are done, the page to DIR/page (scripts/benchmark_page.py); run the same
 command again to resume. The settings are in conf/experiment/fairness. There are three tables:
 
-- ``uniform``: clients weighted uniformly where the method lets them be, tuned for the mean over
+- ``uniform``: clients weighted uniformly where the method allows it, tuned for the mean over
   clients;
-- ``size``: the methods with such a choice, clients weighted by their training examples, tuned for
-  the mean;
+- ``size``: the methods with a choice of weights, clients weighted by their training examples, tuned
+  for the mean;
 - ``worst10``: weights as in ``uniform``, tuned for the worst 10 % of the clients.
 
-A search is the same for every method: six rates with the method's own keys at their defaults, then
-six values of its own keys at the best rate, on one tuning seed. Methods that refuse a setting are
-left out of it, with the reason.
+Every method has the same search on one tuning seed: six rates with the method's own keys at their
+defaults, then six values of its own keys at the best rate. The page names the methods that refuse a
+setting, with the reason.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python scripts/impossible_numbers.py
 
-Prints the entry of each row in which the file and the arithmetic differ. Exit status: 0 if there is
-none, else 1.
+The script prints the entry of each row in which the file and the arithmetic differ. The exit status
+is 0 if there is none, else 1.
 
 Papers state the size of a tail as a share of the clients, but not how they round it. Statistics are
 called impossible only if they are impossible with the number of clients in a tail rounded down and
@@ -45,7 +45,7 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of the accuracies of N clients, in percent; None for those with any value.
+    """Statistics of the accuracies of N clients, in percent; None for a number that is not known.
 
     Attributes:
         clients: N.

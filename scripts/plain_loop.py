@@ -1,10 +1,10 @@
 """Measure known numbers with a plain loop that shares only PyTorch and numpy with fedbench.
 
-It reads the files of MNIST itself and has its own partitions, models, FedAvg and FedProx with one
-torch.optim.SGD per client, so that rows of fedbench/papers/known.yaml can be checked against a
-second implementation:
-
     python scripts/plain_loop.py mcmahan_iid --seeds 5 --data data
+
+The loop is a second implementation against which rows of fedbench/papers/known.yaml can be checked.
+It reads the files of MNIST itself and has its own partitions, models, FedAvg and FedProx, with one
+torch.optim.SGD per client.
 """
 
 import argparse

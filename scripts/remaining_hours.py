@@ -1,13 +1,13 @@
-"""Estimate how long the runs take that the papers' own settings still need.
+"""Estimate the time of the runs that are missing at the papers' own settings.
 
     python scripts/remaining_hours.py results --seconds 3 [--device cuda]
 
-PyTorch counts the multiplications of one example in every model; the backward pass costs twice the
-forward pass. They are multiplied by the number of examples that a run trains on and evaluates, and
-divided by the speed of the device: a plain loop trains the model for some seconds with the batch
-size of the experiment, on one thread or on the GPU. Two cores are twice as fast as one. On a GPU,
-fedbench takes less time than that loop (docs/gpu.md). Prints a Markdown table, a row per
-experiment.
+PyTorch counts the operations of a model on one example; the backward pass costs twice the forward
+pass. The script multiplies them by the number of examples that a run trains on and evaluates, and
+divides them by the speed of the device. To measure that speed, a plain loop trains the model for
+some seconds with the batch size of the experiment, on one thread or on the GPU. Two cores count as
+twice as fast as one. On a GPU, fedbench takes less time than that loop (docs/gpu.md). The output is
+a Markdown table with a row per experiment.
 """
 
 import argparse
@@ -38,7 +38,14 @@ LARGE_COLOUR = (3, 64, 64)
 
 
 class DataKind(NamedTuple):
-    """Shape of an example, classes, test examples per training example, and size of a vocabulary."""
+    """A kind of data.
+
+    Attributes:
+        shape: Shape of an example.
+        classes: Number of classes.
+        tested: Test examples per training example.
+        tokens: Size of the vocabulary; None for data without tokens.
+    """
 
     shape: tuple[int, ...]
     classes: int

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from bench import CPU, owned
 from torch import nn
 
 from fedbench.algorithms.ditto import ditto
@@ -42,9 +43,7 @@ from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
 from fedbench.core.optim import SGD
 from fedbench.core.randomness import Purpose, generator, sample_cohort
-from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
-from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP, Linear
 from fedbench.runs.build import build
 from fedbench.runs.build_engine import make_engine
@@ -77,7 +76,6 @@ def peak_bytes() -> int:
 
 # ---- rounds
 
-CPU = torch.device("cpu")
 ROUNDS = 3
 WORK = LocalWork(0.01, 10)
 ALGORITHMS = {
@@ -123,6 +121,7 @@ def by_clients(
 
 
 STATES = (100, 1000, 3000, 10_000)
+HIDDEN = (16, 64, 256, 1024)
 PANELS = {
     "linear": Panel(
         "clients, linear 60-10",
@@ -134,7 +133,7 @@ PANELS = {
     ),
     "skew": Panel(
         "sigma of lognormal sizes, linear, 1000 clients",
-        {sigma: Point(1000, sigma=sigma, hidden=0) for sigma in (0, 1, 2)},
+        {s: Point(1000, sigma=s, hidden=0) for s in (0, 1, 2)},
     ),
     "participation": Panel(
         "clients taking part of 1000, perceptron",
@@ -143,7 +142,7 @@ PANELS = {
     "model": Panel(
         "parameters, perceptron, 64 clients",
         # about 848 parameters per hidden unit
-        {848 * h: Point(64, hidden=h) for h in (16, 64, 256, 1024)},
+        {848 * h: Point(64, hidden=h) for h in HIDDEN},
     ),
     "femnist": Panel(
         "clients, perceptron, 200 images each",
@@ -178,22 +177,8 @@ def federation(point: Point) -> FederatedDataset:
     else:
         x = rng.standard_normal((total, 60), dtype=np.float32)
         classes = 10
-    clients = np.arange(point.clients)
-    examples = Examples(
-        x,
-        rng.integers(0, classes, total),
-        classes,
-        owner=np.repeat(clients, n),
-        names=tuple(map(str, clients)),
-    )
-    data = assemble(
-        examples,
-        partition=None,
-        clients=None,
-        split=0.8,
-        local_test="split",
-        seed=0,
-    )
+    y = rng.integers(0, classes, total)
+    data = owned(x, y, classes, n)
     return data.to(CPU, torch.float32)
 
 
@@ -280,8 +265,8 @@ def draw_rounds(costs: Mapping[str, Mapping[float, Cost]], path: Path) -> None:
     figure = Figure(figsize=(15, 6), layout="constrained")
     every_axes = figure.subplots(2, 4).ravel()
     for axes, name in zip(every_axes, TIMED, strict=False):
-        steps = {x: cost["step"] for x, cost in costs[name].items()}
-        axes.plot(list(steps), list(steps.values()), "o-", color=COLORS[0])
+        steps = [cost["step"] for cost in costs[name].values()]
+        axes.plot(list(costs[name]), steps, "o-", color=COLORS[0])
         axes.set(
             xlabel=PANELS[name].label,
             ylabel="µs per client-step",
@@ -443,10 +428,10 @@ def population_figure(costs: Mapping[str, Mapping[int, Cost]]) -> Figure:
     for axes, quantity in zip(panels, POPULATION_PANELS, strict=True):
         label, factor = POPULATION_PANELS[quantity]
         for name, series in POPULATION_LINES.items():
-            values = {n: factor * cost[quantity] for n, cost in costs[name].items()}
+            values = [factor * cost[quantity] for cost in costs[name].values()]
             axes.plot(
-                list(values),
-                list(values.values()),
+                list(costs[name]),
+                values,
                 "o",
                 linestyle=series.dashes,
                 color=series.colour,

@@ -257,8 +257,8 @@ def _grid(setting: str, lines: Sequence[Line]) -> Table:
     for line in lines:
         numbers = [_number(line, metric, best[metric]) for metric in SHOWN]
         leads = [_lead(line, metric) for metric in COMPARED]
-        row = [line.method, line.done, *numbers, *leads, _megabytes(line), line.reason]
-        rows.append(tuple(row))
+        last = (_megabytes(line), line.reason)
+        rows.append((line.method, line.done, *numbers, *leads, *last))
 
     axes = [metric_info(metric).axis for metric in SHOWN]
     leads_heads = [f"{label} minus FedAvg" for label in _labels(COMPARED)]
@@ -455,13 +455,17 @@ def _tuning(comparisons: Comparisons, notes: Notes) -> Chapter:
     )
 
 
-def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any]) -> Values:
+def _search_row(
+    setting: str,
+    table: str,
+    method: str,
+    entry: Mapping[str, Any],
+) -> Values:
     _, metric = TABLES[table]
     info = metric_info(metric)
-    scores = []
-    for trial in entry["trials"]:
-        if trial["scores"][metric] is not None:
-            scores.append(trial["scores"][metric])
+    trials = entry["trials"]
+    scores = [trial["scores"][metric] for trial in trials]
+    scores = [score for score in scores if score is not None]
     best = MISSING
     if scores:
         score = info.factor * max(scores)
@@ -480,14 +484,13 @@ def _search_row(setting: str, table: str, method: str, entry: Mapping[str, Any])
     weights = "its own"
     if entry["weights"]:
         _, _, weights = entry["weights"][0].partition("=")
-    trials = len(entry["trials"])
     return (
         method,
         setting,
         info.label,
         weights,
-        trials,
-        trials - len(scores),
+        len(trials),
+        len(trials) - len(scores),
         " ".join(values) or "none",
         " ".join(edges),
         best,

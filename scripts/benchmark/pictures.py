@@ -1,4 +1,4 @@
-"""The pictures of a benchmark: fronts of two metrics, and average ranks."""
+"""The figures of a benchmark: fronts of two metrics, and average ranks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -66,7 +66,8 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
             zorder=2,
         )
         axes.margins(0.1)
-        _name(axes, [(front.methods[i], *means[:, i]) for i in members])
+        names = [front.methods[i] for i in members]
+        _name(axes, list(zip(names, *line, strict=True)))
     return figure
 
 

@@ -1,5 +1,7 @@
-"""Values of the benchmark: a line per table, setting and method, fronts, and ranks over settings."""
+"""Values of the benchmark: lines per table, setting and method, fronts, ranks over settings."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +36,9 @@ class Lead:
 
     Attributes:
         difference: Mean difference with its interval, and p-values.
-        state: ``ahead`` or ``behind`` if the p-value for it is at most 5 %, adjusted for the number
-            of methods by the step-down procedure (``fedbench.analysis.stepdown``), else ``open``.
+        state: ``ahead`` or ``behind`` if the p-value of that direction is at most 5 %, adjusted for
+            the number of methods by the step-down procedure (``fedbench.analysis.stepdown``), else
+            ``open``.
     """
 
     difference: Paired
@@ -47,11 +50,10 @@ class Line:
     """Results of a method in a setting.
 
     Attributes:
-        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run
-            has.
-        leads: Per metric of ``COMPARED``, the lead over FedAvg; empty for FedAvg itself, and
-            without runs.
-        done: Number of these seeds.
+        numbers: Mean of each metric over the seeds with finished runs, if they have the metric.
+        leads: Lead over FedAvg in each metric of ``COMPARED``; empty for FedAvg itself, and without
+            runs.
+        done: Number of the seeds with finished runs.
         reason: Why numbers or seeds are missing; empty if none are.
     """
 
@@ -89,13 +91,19 @@ def lines_of(comparisons: Comparisons, table: str) -> list[Line]:
     """Return a line for every setting and method, by the order of settings and names of methods."""
     lines = []
     for setting in comparisons.settings:
-        leads = {metric: _leads(comparisons, table, setting, metric) for metric in COMPARED}
+        leads: dict[str, dict[str, Lead]] = defaultdict(dict)
+        for metric in COMPARED:
+            for method, lead in _leads(comparisons, table, setting, metric):
+                leads[method][metric] = lead
         for method in comparisons.methods(table):
-            own_leads = {}
-            for metric in COMPARED:
-                if method in leads[metric]:
-                    own_leads[metric] = leads[metric][method]
-            lines.append(_line(comparisons, table, setting, method, own_leads))
+            line = _line(
+                comparisons,
+                table,
+                setting,
+                method,
+                leads[method],
+            )
+            lines.append(line)
     return lines
 
 
@@ -104,14 +112,20 @@ def _leads(
     table: str,
     setting: str,
     metric: str,
-) -> dict[str, Lead]:
-    """Return the lead over FedAvg of every method with runs; a diverged run is behind."""
-    methods = sorted(set(comparisons.runs_of(table, setting)["method"]))
+) -> Iterator[tuple[str, Lead]]:
+    """Yield every method with runs and its lead over FedAvg; a diverged run is behind."""
+    runs = comparisons.runs_of(table, setting)
+    methods = sorted(set(runs["method"]))
     if BASELINE not in methods:
-        return {}
+        return
     methods.remove(BASELINE)
 
-    values = comparisons.values(table, setting, metric, [BASELINE, *methods])
+    values = comparisons.values(
+        table,
+        setting,
+        metric,
+        [BASELINE, *methods],
+    )
     values = np.where(np.isnan(values), -np.inf, values)
     with np.errstate(invalid="ignore"):  # NaN where both have no number
         differences = values[:, 1:] - values[:, :1]
@@ -119,19 +133,22 @@ def _leads(
     tests = []
     for method, column in zip(methods, differences.T, strict=True):
         by_seed = dict(enumerate(map(float, column)))
-        tests.append(Comparison(method, differences=with_diverged(by_seed)))
+        test = Comparison(
+            method,
+            differences=with_diverged(by_seed),
+        )
+        tests.append(test)
     ahead = adjusted(tests)
     behind = adjusted(tests, ahead=False)
 
-    leads = {}
     for test, p_ahead, p_behind in zip(tests, ahead, behind, strict=True):
         state = "open"
         if p_ahead <= ALPHA:
             state = "ahead"
         elif p_behind <= ALPHA:
             state = "behind"
-        leads[test.label] = Lead(paired(test.differences.values()), state)
-    return leads
+        difference = paired(test.differences.values())
+        yield test.label, Lead(difference, state)
 
 
 def _line(
@@ -141,25 +158,28 @@ def _line(
     method: str,
     leads: dict[str, Lead],
 ) -> Line:
-    runs_here = comparisons.runs_of(table, setting)
-    runs = runs_here[runs_here["method"] == method]
+    runs_of_all = comparisons.runs_of(table, setting)
+    runs = runs_of_all[runs_of_all["method"] == method]
     done = runs[runs["outcome"] == "done"]
 
     numbers = {}
     for metric in MEASURED:
         known = done[metric].dropna()
+        std = None
+        if len(known) > 1:
+            std = float(known.std())
         if len(known):
-            std = float(known.std()) if len(known) > 1 else None
             numbers[metric] = Number(float(known.mean()), std)
     if "bytes_up" in numbers:
-        per_round = (done["bytes_up"] + done["bytes_down"]) / done["rounds"]
+        total = done["bytes_up"] + done["bytes_down"]
+        per_round = total / done["rounds"]
         numbers["bytes_per_round"] = Number(float(per_round.mean()), None)
 
     if runs.empty:
         refused = comparisons.searches[setting]["refused"]
         reason = str(refused.get(method, "every trial of its rates diverged or failed"))
     else:
-        reason = _missing(runs_here["seed"], runs)
+        reason = _missing(runs_of_all["seed"], runs)
     return Line(
         table=table,
         setting=setting,
@@ -172,7 +192,7 @@ def _line(
 
 
 def _missing(every_seed: pd.Series, runs: pd.DataFrame) -> str:
-    """Return the seeds of a method without numbers, and why they have none."""
+    """Return the seeds of a method that have no numbers, with the reasons."""
     outcomes = dict(zip(runs["seed"], runs["outcome"], strict=True))
     seeds: dict[str, list[str]] = {}
     for seed in sorted(set(every_seed)):
@@ -199,10 +219,10 @@ def front_of(comparisons: Comparisons, setting: str) -> Front:
     for metric in COMPARED:
         values = comparisons.values("uniform", setting, metric, methods)
         means.append(values.mean(0))
+        std = np.full(len(methods), np.nan)
         if len(values) > 1:
-            stds.append(values.std(0, ddof=1))
-        else:
-            stds.append(np.full(len(methods), np.nan))
+            std = values.std(0, ddof=1)
+        stds.append(std)
     return Front(
         setting=setting,
         methods=tuple(methods),
@@ -213,12 +233,13 @@ def front_of(comparisons: Comparisons, setting: str) -> Front:
 
 
 def on_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return whether points are on the front [M]; equal points are on the front together.
+    """Return whether points are on the front [M].
 
-    No other point is at least as good in both metrics and better in one.
+    A point is on the front unless another is at least as good in both metrics and better in one;
+    equal points are on it together.
 
     Args:
-        x: The first metric [M], higher is better; a point with NaN in either metric is not on the
+        x: The first metric [M], higher is better. A point with NaN in either metric is not on the
             front and dominates none.
         y: The second metric [M], likewise.
     """
@@ -239,11 +260,10 @@ def on_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def ranked(comparisons: Comparisons, table: str, metric: str) -> RankTest | None:
     """Return the ranks of methods over settings; None if there are too few to test.
 
-    Each setting is a block with the means over its seeds. A method with a run that diverged, or
-    none of whose trials ended well, is the worst of the setting, tied with others like it. Methods
-    that a setting refuses are left out: Friedman's test needs complete blocks. In the table with
-    weights by size, methods with a rule of their own have the numbers of the table with uniform
-    weights.
+    Each setting is a block with the means over its seeds. A method with a diverged run or without a
+    successful trial is the worst of the setting, tied with others like it. Methods that a setting
+    refuses are left out, because Friedman's test needs complete blocks. In the table with weights
+    by size, methods with a rule of their own have the numbers of the table with uniform weights.
     """
     left_out = without_ranks(comparisons)
     methods = [m for m in comparisons.methods("uniform") if m not in left_out]
@@ -256,7 +276,12 @@ def ranked(comparisons: Comparisons, table: str, metric: str) -> RankTest | None
         means = []
         for method in methods:
             source = table if method in in_table else "uniform"
-            values = comparisons.values(source, setting, metric, [method])
+            values = comparisons.values(
+                source,
+                setting,
+                metric,
+                [method],
+            )
             means.append(values.mean())
         blocks.append(means)
     return rank_test(methods, np.array(blocks))
