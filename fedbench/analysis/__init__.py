@@ -1,1 +1,1 @@
-"""From records to values: statistics, comparisons, verdicts."""
+"""Values computed from records of runs: statistics, comparisons and verdicts."""

@@ -153,7 +153,7 @@ def _paper_cell(
         return Cell(values)
     name = column.metric.id
     impossible = None
-    # contradictions are derived for unweighted clients; they do not apply to weighted statistics
+    # contradictions are derived for unweighted clients and do not apply to weighted statistics
     if row.impossible and name in row.impossible.columns and not _weighted(column):
         impossible = row.impossible.why
     return Cell(values, row.values.get(name), impossible)
@@ -190,10 +190,10 @@ def run_tables(
 
 
 def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the runs of each table by name: the runs of a paper's experiment, or of one content.
+    """Return each table's runs by name: those of a paper's experiment, or of equal content.
 
-    The first table of an experiment or data set is named after it, further ones after their
-    content.
+    The first table of an experiment or data set is named after it; further tables are named after
+    their content.
     """
     by_content: dict[str, list[Run]] = {}
     for run in runs:
@@ -210,7 +210,7 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
-    """Return a table of runs, with methods in the paper's order or else sorted by name."""
+    """Return a table of runs, with the methods in the paper's order or else sorted by name."""
     home = home_of(runs[0].meta["experiment"])
     measured: set[str] = set()
     for run in runs:

@@ -50,7 +50,7 @@ class Difference:
     Attributes:
         first: The first method.
         second: The method that is subtracted from the first.
-        adjusted: Two-sided p, adjusted by Holm's method over the block.
+        adjusted: Two-sided p-value, adjusted by Holm's method over the block.
         ahead: Whether the first method is better (higher, if neither direction is better); None if
             undecided.
     """
@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedBlock(SeedBlock):
-    """Settings that are equal in everything except the compared key, and their differences.
+    """Settings that differ only in the compared key, and the differences between their results.
 
     Attributes:
         numbers: The numbers per method, without diverged runs.
@@ -255,7 +255,7 @@ def _compared(
         differences.append(Difference(first, second, test, p, ahead))
 
     counts = [test.n for test in tested.values()]
-    least = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
+    least = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of adjusted p-values
     short = [n for n, p in zip(counts, least, strict=True) if p > alpha]
     cells = {}
     for name, by_seed in numbers.items():
@@ -310,7 +310,7 @@ def _difference(
     metric: MetricInfo,
     level: float = 0.95,
 ) -> Paired | None:
-    """Return first minus second over their common seeds, or None if no pair is left.
+    """Return the first method minus the second by seed, or None if no pair is left.
 
     A diverged run counts as worse than the other run (``with_diverged``); seeds for which both
     runs diverged are left out. For a metric without a better direction, all pairs with a diverged

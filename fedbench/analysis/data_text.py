@@ -60,7 +60,7 @@ def title_of(runs: Sequence[Run]) -> str:
 
 
 def content_of(run: Run, experiment: str | None = None) -> str:
-    """Return a title of a run without the number of clients and the participation."""
+    """Return a title for a run, without the number of clients and the participation."""
     return data_text(
         data_facts(run) | {"data.clients": "null", "participation": "null"},
         experiment,

@@ -38,7 +38,7 @@ Others: TypeAlias = tuple[tuple[Unit, str], ...]  # uncounted runs, as (unit, ou
 
 
 def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
-    """Return the counted runs of a setting, the first of each unit, and the uncounted runs."""
+    """Return the counted runs of a setting (the first of each unit) and the uncounted runs."""
     done: dict[Unit, Run] = {}
     others = []
     for run in sorted(runs, key=unit_of):
@@ -102,7 +102,7 @@ def seed_departures(
     others: Iterable[tuple[Unit, str]],
     wanted: int,
 ) -> list[str]:
-    """Return the departures in the seeds of a row: too few seeds, and seeds that diverged."""
+    """Return the departures in the seeds of a row: too few seeds, and seeds whose runs diverged."""
     if not done:
         return []
     texts = []

@@ -64,7 +64,8 @@ class MatchedRuns:
         others: Runs of the same setting that failed, diverged or are not finished, as (unit,
             outcome).
         reduced: Departures of the counted runs from the paper, including the number of seeds.
-        cuts: Configuration keys that differ from the paper, with their values in the runs.
+        cuts: Configuration keys whose values differ from the paper's, with their values in the
+            runs.
         every: All runs of the setting, regardless of outcome and split of the data.
         departs: The entries of ``reduced`` that change the setting: all except those about seeds.
         searched: Whether the values of the row were found by a search with fedbench.
@@ -120,7 +121,7 @@ class MatchedRuns:
         return {unit: curve for unit, curve in curves.items() if len(curve)}
 
     def final(self, field: str) -> PerUnit:
-        """Return the last value of a field per unit, or its best value if best rounds are read."""
+        """Return each unit's last value of a field, or its best if ``round`` is ``best``."""
         curves = self.curve(field)
         if self.round == "last":
             return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
@@ -142,7 +143,7 @@ class MatchedRuns:
         if field is None:
             return {}
         if self.reading.round == "best" and field.startswith("client:"):
-            return {}  # runs keep clients only for the last round
+            return {}  # runs store clients only for the last round
         read = replace(metric, field=field)
         values = {}
         for unit, run in self.runs.items():
@@ -212,7 +213,7 @@ def _curve(
 
 
 class Evidence:
-    """A paper and a set of runs in which to find the runs that match a row of the paper.
+    """A paper, and the runs that are matched with the rows of its tables and figures.
 
     Args:
         paper: The paper.
@@ -382,7 +383,7 @@ def _reducible(
 
 
 def _share(value: Any, clients: float) -> float:
-    """Return participation as a share of the clients; an integer above 1 counts clients."""
+    """Return participation as a share of the clients; an integer above 1 is a number of clients."""
     return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 

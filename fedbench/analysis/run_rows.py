@@ -74,7 +74,7 @@ def kept_of(run: Run) -> Kept:
     Figures, claims and readings need no other parts. For a run of a paper, these are the first and
     the best rounds of every metric, the curves that figures and claims read, the clients of the
     best rounds that tables print, and all rounds of the two clients that a figure shows. For any
-    other run, they are everything except most rounds.
+    other run, everything is kept except most of the rounds.
     """
     experiment = run.meta["experiment"]
     home = home_of(experiment)

@@ -127,8 +127,8 @@ class Setting:
 
     Attributes:
         runs: The runs.
-        facts: Everything except the seed that affects the results: the experiment, the choices, the
-            configuration (``data_facts``) and the hash.
+        facts: Everything that affects the results, except the seed: the experiment, the choices,
+            the configuration (``data_facts``) and the hash.
         value: Value of the compared key.
         base: The value as text.
         name: Name of the setting's row: the base, and the keys in which settings with the same
@@ -149,7 +149,7 @@ class Setting:
 
     @cached_property
     def lost(self) -> list[int]:
-        """The seeds whose runs diverged, in order."""
+        """The seeds whose runs diverged, sorted."""
         diverged = {run.meta["seed"] for run in self.runs if run.outcome == "diverged"}
         return sorted(diverged - self.counted.keys())
 
@@ -187,7 +187,7 @@ class SeedBlock:
 
     @property
     def lines(self) -> dict[str, list[Run]]:
-        """The counted runs by row, one per seed, in order."""
+        """The counted runs of each row, one per seed, in order of their seeds."""
         lines = {}
         for name, s in self.rows.items():
             if s.counted:
@@ -331,7 +331,7 @@ def _name(groups: Iterable[Sequence[Setting]]) -> None:
 
 
 def _titles(commons: Sequence[Tree]) -> list[str]:
-    """Return titles of blocks: experiment or data, method, and keys that tell like titles apart."""
+    """Return block titles: experiment or data, method, and keys that distinguish equal titles."""
     shown = {"algo", *(differing(commons) & set(_BESIDES_DATA))}
     heads = []
     for common in commons:

@@ -51,7 +51,7 @@ class Paired:
 
     @property
     def two_sided(self) -> float:
-        """p-value that the mean is not 0: twice the smaller one-sided p-value, at most 1."""
+        """p-value for a mean other than 0: twice the smaller one-sided p-value, at most 1."""
         return min(1.0, 2 * min(self.greater, self.less))
 
 
@@ -203,8 +203,8 @@ def least_blocks(tests: int, alpha: float) -> int | None:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
-    Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong
-    rejection at α, however the tests depend on each other. The list may be empty.
+    Rejecting the hypotheses with an adjusted p of at most α limits the probability of any wrong
+    rejection to α, however the tests depend on each other. The list may be empty.
     """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")

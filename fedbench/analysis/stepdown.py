@@ -29,14 +29,14 @@ def adjusted(tests: Sequence[Comparison], *, ahead: bool = True) -> list[float]:
 
     Args:
         tests: The comparisons; all of them must have been run.
-        ahead: Whether to test that the first side is ahead, or that it is behind. If all of several
-            parts must be ahead, one part that is behind is enough to be behind, and vice versa.
+        ahead: Whether to test that the first side is ahead, rather than behind. If being ahead
+            requires all of several parts, being behind requires only one, and vice versa.
 
-    Rejecting the tests with an adjusted p of at most α keeps the probability of any wrong rejection
-    at α, provided that under the null hypothesis the leads of a block are as likely as their
-    negatives. For tests of single comparisons, no adjusted p exceeds Holm's (Westfall & Young,
-    Resampling-based multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). For up to 16 blocks in
-    total, all assignments of signs are enumerated. For more blocks, 65536 assignments are drawn
+    Rejecting the tests with an adjusted p of at most α limits the probability of any wrong
+    rejection to α, provided that under the null hypothesis the leads of a block are as likely as
+    their negatives. For tests of single comparisons, no adjusted p exceeds Holm's (Westfall &
+    Young, Resampling-based multiple testing, 1993, Sec. 2.6 and Algorithm 2.8). For up to 16 blocks
+    in total, all assignments of signs are enumerated. For more blocks, 65536 assignments are drawn
     from a fixed seed and the observed one is added. Memory use does not grow with the number of
     tests.
     """
@@ -77,10 +77,10 @@ class _Flips:
     def ranks(self, test: Comparison) -> np.ndarray:
         """Return the rank of a test under each assignment [assignments]; lower is more extreme.
 
-        The rank of a single comparison is the number of assignments whose sum is at least as large.
-        The rank of several parts is that of the most extreme part, times the number of parts if one
-        part is enough. If all parts must be shown, any part may be the only false one; this bound
-        holds whichever part it is.
+        The rank of a single comparison is the number of assignments that give at least as large a
+        sum. The rank of several parts is that of the most extreme part, times the number of parts
+        if one part is enough. If all parts must be shown, any part may be the only false one; this
+        bound holds whichever part it is.
         """
         ranks: np.ndarray
         if test.parts:

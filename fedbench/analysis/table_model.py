@@ -117,7 +117,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """Agreement of a cell with both numbers, even if the printed number is impossible."""
+        """Agreement of a cell that has both numbers, even if the printed one is impossible."""
         if self.bounds is None:
             return "single"
         assert self.printed is not None
@@ -132,14 +132,14 @@ class Line:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        label: The paper's name of the method.
+        label: The paper's name for the method.
         keys: Keys that distinguish the row from others, with their values: the paper's
             hyperparameters, or dotted keys.
         matched: The runs, and their departures from the paper.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
-        impossible: If some columns are weighted, the reason why the printed numbers of the row
-            cannot belong to unweighted clients; otherwise None.
+        impossible: If some columns are weighted, the reason why the row's printed numbers cannot be
+            unweighted statistics over clients; otherwise None.
     """
 
     algo: str
@@ -186,7 +186,7 @@ class TableData:
     Attributes:
         name: Name in files: ``<paper>/<table>``, or the name of the runs' experiment or data.
         title: Heading: the paper and its table, a paper's experiment, or a description of the data.
-        columns: Columns, the paper's columns first.
+        columns: Columns, with the paper's columns first.
         blocks: Blocks, one per setup of the paper; a single block for other runs.
         paper: The paper that the runs belong to, or None.
         table: The paper's table; None for rows of runs that belong to no table.

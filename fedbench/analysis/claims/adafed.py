@@ -1,4 +1,4 @@
-"""AdaFed: claims with claim-specific tests."""
+"""AdaFed: tests that are specific to single claims."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,7 +35,7 @@ _ROUNDS = PrintedMetric(
 
 
 def c14_lead_grows_with_skew(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that AdaFed's lead over the best other method in STD is larger on skewed FEMNIST.
+    """Test that AdaFed's lead in STD over the best other method is larger on skewed FEMNIST.
 
     The lead is a ratio.
     """
@@ -78,7 +78,7 @@ def c16_high_loss_falls_by_more(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def c65_losses_end_alike(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that over the last tenth of the rounds both losses differ by less than a tenth.
+    """Test that the two losses differ by less than a tenth over the last tenth of the rounds.
 
     The difference is measured as a share of the larger loss.
     """
@@ -97,7 +97,7 @@ def _two_clients(
     label: str,
     lead: Callable[[pd.Series, pd.Series], float],
 ) -> Iterator[Comparison]:
-    """Yield the comparison of ``lead`` of the two clients' losses with 0, per setup of Figure 3."""
+    """Yield a comparison per setup of Figure 3: ``lead`` of the two clients' losses against 0."""
     for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
         leads = {}
@@ -109,10 +109,11 @@ def _two_clients(
 
 
 def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that AdaFed needs fewer rounds to a mean accuracy of 40 % than each other method.
+    """Test that AdaFed reaches a mean accuracy of 40 % in fewer rounds than each other method.
 
-    A run that ends below 40 % is assigned one round more than it has. A seed for which neither run
-    reaches 40 % is not counted; if there are no other seeds, the comparison is undecided.
+    A run that ends below 40 % counts as reaching it one round after its end. A seed for which
+    neither run reaches 40 % is not counted; if there are no other seeds, the comparison is
+    undecided.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
@@ -133,7 +134,7 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:
-    """Return the rounds to 40 % by unit; for a run that ends below, one round more than it has."""
+    """Return the rounds to 40 % by unit; for a run that ends below 40 %, its length plus one."""
     curves = runs.curve(_ROUNDS.field)
     last = {unit: curve.index[-1] for unit, curve in curves.items()}
     beyond = {unit: float(round + 1) for unit, round in last.items()}
@@ -141,7 +142,7 @@ def _rounds_needed(runs: MatchedRuns) -> PerUnit:
 
 
 def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that AdaFed reaches 40 % in rounds 360 to 440 and each other method in 810 to 990.
+    """Test that AdaFed reaches 40 % in rounds 360 to 440, and the others in rounds 810 to 990.
 
     These are the 400 and 900 rounds that the paper reads off a figure, with a tolerance of a tenth.
     """

@@ -1,4 +1,4 @@
-"""AdaFedAdam: claims with claim-specific tests."""
+"""AdaFedAdam: tests that are specific to single claims."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _UNSTABLE = 5.0  # points of accuracy behind the best method
 
 
 def c17_dominates_each_baseline(evidence: Evidence) -> Iterator[Comparison]:
-    """Test that for each baseline, some alpha gives a lower mean and lower spread of the error."""
+    """Test that for each baseline, some alpha lowers both the mean and the spread of the error."""
     (shown,) = figure_runs(evidence, "figure3").values()
     front = [runs for runs in shown if Selection("adafedadam").fits(runs.row)]
     fields = " and ".join(field.label for field in _ERRORS)
@@ -65,7 +65,7 @@ def c23_baselines_are_unstable(evidence: Evidence) -> Iterator[Comparison]:
 def c24_spread_stops_falling(evidence: Evidence) -> Iterator[Comparison]:
     """Test that the relative spread of the error falls less from alpha 4 to 8 than from 1 to 4.
 
-    The second fall must be below half of the first.
+    The fall from 4 to 8 must be less than half of the fall from 1 to 4.
     """
     (shown,) = figure_runs(evidence, "figure3").values()
     runs = [runs_of(shown, "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)]

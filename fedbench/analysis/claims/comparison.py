@@ -39,13 +39,13 @@ class Comparison:
         reduced: Departures of the sides' settings from the paper's; empty if there are none.
         untuned: Whether some rows were tuned with fedbench and others were not.
         uneven: Whether the sides are reduced in different ways and thus cannot be compared.
-        group: Title of the setup, or of both setups.
+        group: Title of the setup, or titles of both setups.
         blocks: Kind of the blocks, ``seed`` or ``split``.
         differences: Lead of the first side by block, including diverged runs.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None if
-            the comparison has not been judged or not been run.
+        for_p: p-value of the test that the first side is ahead, adjusted for the claim's
+            comparisons; None if the comparison has not been judged or has not been run.
         against_p: The same for the first side being behind.
         parts: Partial comparisons; the comparison has the numbers of the decisive part.
         every: Whether all parts must be shown; otherwise one is enough.
@@ -108,7 +108,7 @@ class Comparison:
         return min((part.fewest for part in self.parts), default=self.n)
 
     def factor(self, ahead: bool) -> int:
-        """Return the factor on the most extreme part: the number of parts if one part is enough.
+        """Return the factor for the most extreme part: the number of parts if one is enough.
 
         Args:
             ahead: Whether the test is for being ahead rather than behind.
@@ -116,7 +116,7 @@ class Comparison:
         return 1 if self.every == ahead else len(self.parts)
 
     def chances(self, ahead: bool) -> int:
-        """Return the factor on the smallest attainable p-value.
+        """Return the factor by which the smallest attainable p-value is multiplied.
 
         Args:
             ahead: Whether the test is for being ahead rather than behind.
@@ -147,7 +147,7 @@ def leads(
     b: PerUnit,
     sign: float,
 ) -> PerUnit:
-    """Return sign * (a - b) for the units of both."""
+    """Return sign * (a - b) for the units that both contain."""
     both = aligned(a, b)
     ahead = {}
     for unit, (one, two) in both.items():
@@ -305,7 +305,7 @@ def joined(
     parts: Sequence[Comparison],
     every: bool,
 ) -> Comparison:
-    """Return a comparison of several parts, of which all must be shown, or one is enough.
+    """Return a comparison of several parts, of which all, or only one, must be shown.
 
     If all parts must be shown, the p-value for being ahead is the largest of the parts
     (intersection-union), and the p-value for being behind is the smallest times the number of parts

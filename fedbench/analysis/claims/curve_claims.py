@@ -61,7 +61,7 @@ def setbacks(curve: pd.Series) -> float:
 
 
 def early(curve: pd.Series) -> pd.Series:
-    """Return the first tenth of a curve, at least its first three points."""
+    """Return the first tenth of a curve, but at least its first three points."""
     length = max(3, len(curve) // 10)
     return curve.iloc[:length]
 
@@ -174,7 +174,7 @@ def _share(
     threshold: float,
     below: bool,
 ) -> PerUnit:
-    """Return the share of clients with final accuracy below, or not below, a threshold.
+    """Return the share of clients with a final accuracy below, or not below, a threshold.
 
     Only the last round contains accuracies of clients.
     """
@@ -189,7 +189,7 @@ def _share(
 
 
 def _mean_cka(runs: MatchedRuns) -> PerUnit:
-    """Return the mean similarity (linear CKA) of different clients' first moments at the end.
+    """Return the mean similarity (linear CKA) between different clients' final first moments.
 
     Moments are available only for the last round.
     """
@@ -288,7 +288,7 @@ def _compared(
 
 
 def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
-    """Yield comparisons of a measure of some runs of a figure with a bound."""
+    """Yield comparisons of a measure with a bound, for some runs of a figure."""
     factor, unit = _scale(check.measure, check.field)
     if check.at_most is not None:
         sign, side = -1.0, "at most"
@@ -314,7 +314,8 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
 def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
     """Return the ratio of the last values of a field in two rows.
 
-    The field is a sum over rounds, so the last value is read even if best rounds count.
+    The field is a sum over rounds, so its last value is used even if best rounds are read
+    otherwise.
     """
     curves = aligned(*(runs.curve(field) for runs in sides))
     ratios = {}

@@ -1,4 +1,4 @@
-"""FedFa: claims with claim-specific tests."""
+"""FedFa: tests that are specific to single claims."""
 
 import math
 from collections.abc import Iterator

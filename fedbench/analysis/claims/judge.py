@@ -151,7 +151,7 @@ def claim_check(paper: str, claim: str) -> ClaimCheck:
 
     Args:
         paper: Id of the paper, which is also the name of the module in this package.
-        claim: Id of the claim, which begins the function's name, as in
+        claim: Id of the claim, with which the function's name begins, as in
             ``c14_lead_grows_with_skew``.
 
     Raises:

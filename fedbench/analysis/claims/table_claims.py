@@ -72,9 +72,9 @@ def number_and_best_other(
     algo: str,
     metric: str,
 ) -> tuple[dict[Unit, tuple[float, float]], list[MatchedRuns]]:
-    """Return a method's number and the best of all others by unit, and the runs of all rows.
+    """Return, by unit, a method's number and the best other number, and the runs of all rows.
 
-    Only units that all rows have are used, because a missing number could be the best one.
+    Only units that occur in all rows are used, because a missing number could be the best one.
     """
     printed = evidence.paper.metrics[metric]
     rows = rows_of(evidence.paper, table, setup)
@@ -169,10 +169,10 @@ def _unit(metric: PrintedMetric) -> str:
 
 
 def compare(evidence: Evidence, check: Compare) -> Iterator[Comparison]:
-    """Yield the comparisons of each better method with each worse one, or with itself elsewhere.
+    """Yield comparisons of each better method with each worse one, or with its own row in ``at``.
 
     If ``by`` is negative and both sides list the same methods, each pair of methods gives one
-    comparison of two parts.
+    comparison with two parts.
     """
     if check.by < 0 and set(check.better) == set(check.worse):
         yield from _close_together(evidence, check)
@@ -269,7 +269,7 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
     """Yield the comparison of the rows of two sides, by the mean lead over pairs of rows.
 
     Different pairs may be reduced or tuned in different ways, but the two rows of a pair may not.
-    Only units that all rows have are used.
+    Only units that occur in all rows are used.
     """
     paper = evidence.paper
     metric = paper.metrics[check.metric]
@@ -328,9 +328,9 @@ def band(
 
     Both one-sided tests together show equivalence within the band; a single one can show that the
     number is outside. They are not separate comparisons, because every number is on the right side
-    of at least one end. A diverged run counts as outside at both ends. If the metric has a target,
-    so does a run that lasts at least until the band's upper end without reaching the target;
-    shorter runs are left out.
+    of at least one end. A diverged run counts as outside at both ends. The same applies, if the
+    metric has a target, to a run that does not reach it but lasts at least until the band's upper
+    end; shorter runs are left out.
     """
     values = runs.values(metric)
     outside = dict.fromkeys(runs.diverged, -math.inf)

@@ -84,7 +84,7 @@ class Verdict:
 
     @property
     def counts(self) -> bool:
-        """Whether the verdict is counted: decided by runs that allowed either outcome."""
+        """Whether the verdict is counted, that is, decided by runs that allowed either outcome."""
         return self.basis == "runs" and self.word in DECIDED and self.lacking is None
 
     @property
