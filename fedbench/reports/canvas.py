@@ -235,8 +235,7 @@ def method_look(algo: str) -> Look:
 def looks(lines: Mapping[str, str], subject: str = "") -> dict[str, Look]:
     """Return the styles of all lines in a figure by label.
 
-    The only line of a method has the method's style. Several lines of a method have shades of its
-    colour.
+    A method's only line has the style of the method; several lines have shades of its colour.
 
     Args:
         lines: The method of each line by label, in the order of the legend.

@@ -38,7 +38,7 @@ _READING_WORDS = {
 
 @dataclass(frozen=True)
 class Judged:
-    """The counted properties of a claim, also in ``summary.json``.
+    """The counted properties of a claim, which ``summary.json`` also contains.
 
     Attributes:
         id: Id of the claim.
@@ -131,13 +131,13 @@ def reason_text(verdict: Verdict) -> str:
 
 
 def reductions_text(verdict: Verdict) -> str:
-    """Return the departures of the settings behind a scaled-down check from the paper's."""
+    """Return the departures from the paper's settings behind a scaled-down check."""
     comparisons = verdict.scaled.comparisons if verdict.scaled else ()
     return "; ".join(dict.fromkeys(departure for c in comparisons for departure in c.reduced))
 
 
 def needs_text(claim: Claim, verdict: Verdict) -> str:
-    """Return the requirements of a verdict; empty for a claim that is decided."""
+    """Return the requirements for a verdict; empty for a claim that is decided."""
     return claim.needs if verdict.word in ("undecided", "not run") else ""
 
 

@@ -124,10 +124,11 @@ def block_notes(
 
 
 def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
-    """Return the table of differences between the methods of a setting, as a list.
+    """Return a list with the table of differences between the methods of a setting.
 
-    A row shows the difference, its interval at 1 - alpha, the two-sided p of the sign-flip test,
-    and p adjusted over the table. If there are no differences, the list is empty.
+    A row shows the difference, its interval at level 1 - alpha, the two-sided p-value of the
+    sign-flip test, and the p-value adjusted over the table. If there are no differences, the list
+    is empty.
     """
     metric = compared.metric
     alpha = compared.alpha
@@ -187,7 +188,7 @@ def too_few(
     tests: int,
     alpha: float,
 ) -> list[str]:
-    """Return a note on pair counts too small for any verdict and the number of seeds needed."""
+    """Return a note on pair counts too small for any verdict, and the number of seeds needed."""
     counts = sorted(set(short))
     if not counts:
         return []
@@ -245,7 +246,7 @@ def _counts(
 
 
 def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
-    """Return the table of average ranks as a list, which is empty if there are no ranks."""
+    """Return a list with the table of average ranks; it is empty if there are no ranks."""
     if not over.ranks:
         return []
     directed = compared.metric.direction is not None

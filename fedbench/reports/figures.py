@@ -206,7 +206,7 @@ def _client_panels(shown: FigureRuns) -> list[Panel]:
 
 
 def _sweep(shown: FigureRuns) -> Pictures:
-    """Return final values over a hyperparameter, with a panel per setup and field."""
+    """Return final values against a hyperparameter, with a panel per setup and field."""
     parameter = shown.figure.parameter
     panels = []
     for setup, rows in shown.by_setup.items():
@@ -233,7 +233,7 @@ def _sweep(shown: FigureRuns) -> Pictures:
 
 
 def _front(shown: FigureRuns) -> Pictures:
-    """Return the plane of two final values, with a swept method as a line, and its curves."""
+    """Return the plane of two final values, with swept methods as lines, and their curves."""
     parameter = shown.figure.parameter
     x, y = shown.figure.fields
     swept = [row for row in shown.drawn if parameter in row.row.hyperparameters]
@@ -313,10 +313,10 @@ def client_panels(
     runs_of_line: Mapping[str, Sequence[Run]],
     look: Mapping[str, Look],
 ) -> list[Panel]:
-    """Return a panel of the sorted last-round accuracies of the clients of all seeds.
+    """Return a list with a panel of the sorted last-round accuracies of all seeds' clients.
 
-    The list is empty if no run has accuracies of its clients. The ranks of clients are percentages,
-    so that methods with different numbers of seeds can be compared.
+    The list is empty if no run contains the accuracies of its clients. The ranks of clients are
+    percentages, so that methods with different numbers of seeds can be compared.
 
     Args:
         title: Title of the panel.

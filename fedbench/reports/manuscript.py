@@ -48,7 +48,7 @@ def write_manuscript(
     """Write tables, figures and the statement, and return the names of the files.
 
     Args:
-        runs: The runs; unfinished runs only enter the statement.
+        runs: The runs; unfinished runs appear only in the statement.
         target: Directory to write into, new or written by an earlier call.
         compared: Comparisons of the runs, one per metric.
 

@@ -83,7 +83,7 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
 def _joined(texts: Mapping[str, set[str]]) -> str:
     """Return the texts of a fact, each with its methods if they differ between texts.
 
-    If there are too many texts to follow, only their number is given.
+    If there are too many texts to be readable, only their number is given.
     """
     if len(texts) == 1:
         return next(iter(texts))

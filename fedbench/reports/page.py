@@ -47,7 +47,7 @@ class Content:
 
     Attributes:
         title: Title of the page: methods and data, or papers.
-        papers: Reports about papers with runs, or requested by name.
+        papers: Reports about papers that have runs or were requested by name.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
         environment: Versions, devices and commits, each with the number of runs per value.

@@ -126,7 +126,7 @@ def means(
     panels: Sequence[Panel],
     reduced: bool = False,
 ) -> Figure:
-    """Draw means with bars of one STD, over a parameter or in the plane of two measures."""
+    """Draw means with bars of one STD, against a parameter or in the plane of two measures."""
     bar = Line2D(
         [],
         [],

@@ -211,5 +211,5 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """Return a value, with an apostrophe before text that spreadsheets read as formula (OWASP)."""
+    """Return a value; text that spreadsheets read as a formula gets an apostrophe (OWASP)."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
