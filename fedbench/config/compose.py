@@ -159,7 +159,7 @@ class Composer:
         names: Choices,
         written: Tree,
     ) -> dict[str, list[Any]]:
-        """Return the differing keys, each with [the experiment's value, this run's value]."""
+        """Return the keys that differ, each with [the experiment's value, this run's value]."""
         texts = (f"experiment={names.experiment}", f"algo={names.algo}")
         if texts not in self._baselines:
             as_published, _ = self._written(parse_overrides(texts))
@@ -198,7 +198,7 @@ class Composer:
         return merged, choices
 
     def _of_groups(self, texts: tuple[str, ...]) -> Composed:
-        """Return the configuration of group choices, with the method's section composed apart."""
+        """Return the configuration of group choices; a method's section is composed separately."""
         methods = [text for text in texts if text.startswith("algo=")]
         if len(methods) != 1:
             return self._by_hydra("config", texts)
@@ -217,7 +217,7 @@ class Composer:
         name: str | None,
         texts: tuple[str, ...],
     ) -> Composed:
-        """Return Hydra's composition without its own section, and the choice in each group."""
+        """Return Hydra's composition without Hydra's own section, and the choice in each group."""
         if (name, *texts) not in self._composed:
             from hydra import compose
 
@@ -235,7 +235,7 @@ class Composer:
         return self._composed[name, *texts]
 
     def _known(self, overrides: Sequence[Override]) -> list[str]:
-        """Return the keys of the configuration that the group choices among overrides define."""
+        """Return the configuration keys that result from the group choices in the overrides."""
         chosen = []
         for o in overrides:
             if o.chooses and options(o.key) and "@" not in o.text:
@@ -257,7 +257,7 @@ def _refuse_hidden_files(config_dir: Path) -> None:
 
 
 def _refuse_hydra_keys(overrides: Sequence[Override]) -> None:
-    """Raise a RequestError for one of Hydra's own keys, which do not apply to single runs."""
+    """Raise a RequestError for Hydra's own keys, which do not apply to single runs."""
     for o in overrides:
         if o.key.startswith(("hydra.", "hydra/")):
             raise RequestError(

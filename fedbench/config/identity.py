@@ -133,8 +133,8 @@ def setting(config: Tree) -> Tree:
 def _numbers(section: Tree, prefix: str = "") -> Tree:
     """Return a configuration without the seed, neutral keys and later keys at neutral values.
 
-    Later keys were added after the first release. At their neutral value, fedbench behaves as it
-    did before they existed.
+    Later keys were added after the first release. With its neutral value, a key changes nothing:
+    fedbench behaves as it did before the key existed.
     """
     target = section.get("_target_")
     added = {}

@@ -128,7 +128,7 @@ class LocalConfig(_Keys):
     @model_validator(mode="before")
     @classmethod
     def _of_keys(cls, section: Tree) -> Tree:
-        """Replace the keys of the solver and the schedule with these objects."""
+        """Replace the keys of the solver and the schedule with the objects that they describe."""
         solver = SgdOptions(**{key: section[key] for key in _SOLVER})
         schedule_keys = {key: section[key] for key in _SCHEDULE}
         schedule = Schedule(**checked(Schedule, schedule_keys))
@@ -169,7 +169,7 @@ class DataConfig(_Keys):
 class EngineConfig(_Keys):
     """The section ``engine``: how a run is simulated.
 
-    A key that is None is chosen according to the model and the device.
+    The value of a key that is None is chosen according to the model and the device.
     """
 
     mode: Mode

@@ -107,8 +107,8 @@ def marks(module: str) -> dict[str, str]:
 def forget_other_code(module: str) -> None:
     """Unload user code if it was not loaded from its current source, so it is imported again.
 
-    A run then uses the code in its identity. Modules of the same name may have been loaded from
-    another directory, or from the same files before an edit.
+    A run then uses the code that its identity covers. Modules of the same name may have been loaded
+    from another directory, or from the same files before an edit.
 
     Raises:
         ModuleNotFoundError: If the top-level module or package does not exist.
