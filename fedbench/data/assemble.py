@@ -32,16 +32,16 @@ def assemble(
         examples: Examples returned by a source.
         partition: Rule that assigns examples without owners to clients, or the examples of each
             client, which replace the owners named by the source.
-        clients: Number of clients. If None, all clients of the source; a smaller number is chosen
-            at random.
+        clients: Number of clients. If None, all clients of the source are used; a smaller number of
+            clients is chosen at random.
         split: Fraction of each client's examples to train on.
         local_test: "split" divides each client's examples by ``split``. "official" assigns the
-            official test examples to their owners if the source names them; otherwise class by
-            class, in the proportions of each client's training examples. "auto" is "official" if
-            the source names the owners of the official test examples, and "split" otherwise.
-            "central" tests every client on all test examples: the official ones or, if the source
-            names owners, the test examples of all clients. "others" trains on all examples of the
-            clients and tests on all examples of ``test_clients`` other clients.
+            official test examples to their owners if the source names them; otherwise it deals them
+            class by class, in the proportions of each client's training examples. "auto" is
+            "official" if the source names the owners of the official test examples, and "split"
+            otherwise. "central" tests every client on all test examples: the official ones or, if
+            the source names owners, the test examples of all clients. "others" trains on all
+            examples of the clients and tests on all examples of ``test_clients`` other clients.
         seed: Random seed of the partition, the split and the choice of clients; independent of the
             run's seed.
         test_clients: Number of clients to test on, chosen at random; for "others" only.

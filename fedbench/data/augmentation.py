@@ -1,4 +1,4 @@
-"""Augmentation of training images at reading time."""
+"""Augmentation of training images as they are read."""
 
 from dataclasses import dataclass
 

@@ -196,7 +196,7 @@ class FederatedDataset:
 
     @property
     def shares_examples(self) -> bool:
-        """Whether an example is a training example of several clients."""
+        """Whether any example is a training example of several clients."""
         rows = self.train.index.numpy(force=True)
         return len(np.unique(rows)) < len(rows)
 
@@ -237,7 +237,7 @@ class FederatedDataset:
         return images.sub_(shift.view(channels))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels of ``rows [...]``; [..., length] with one label per token."""
+        """Return the labels of ``rows [...]``: [...], or [..., length] with one label per token."""
         return _take(self.y, rows)
 
     def relabelled(self, y: Tensor) -> FederatedDataset:
@@ -261,7 +261,7 @@ class FederatedDataset:
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
-    """Return the values [T, ...] in the rows [...], of shape [..., ...]."""
+    """Return the given rows [...] of values [T, ...], with shape [..., ...]."""
     chosen = values.index_select(0, rows.flatten())
     return chosen.view(*rows.shape, *values.shape[1:])
 

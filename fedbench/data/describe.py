@@ -43,7 +43,7 @@ def owned(data: FederatedDataset) -> int:
 
 
 def facts(data: FederatedDataset) -> dict[str, str]:
-    """Return the facts about a data set, in printing order."""
+    """Return the facts about a data set, in the order in which they are printed."""
     train = data.train.counts
     test = data.test.counts
     sizes = train + test
@@ -76,7 +76,7 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 
 def draw_labels(data: FederatedDataset, path: Path, title: str) -> None:
-    """Plot the share of each class in each client's examples, with colour-blind-safe colours."""
+    """Plot the share of each class in each client's examples, in colour-blind-safe colours."""
     from matplotlib import rc_context
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure

@@ -58,7 +58,7 @@ class Examples:
 class Part(NamedTuple):
     """Examples of one client: x [n, ...], y [n].
 
-    ``held_out`` is whether they are test examples, or None if the source does not distinguish them.
+    ``held_out`` states whether they are test examples; it is None if the source does not say.
     """
 
     name: str
@@ -94,7 +94,7 @@ def join(parts: Sequence[Part], **fields: Any) -> Examples:
 
 
 def numbered(word: str, count: int) -> tuple[str, ...]:
-    """Return names for ``count`` clients: the word and a zero-padded number, so that they sort."""
+    """Return names for ``count`` clients that sort in order: the word and a zero-padded number."""
     width = len(str(count - 1))
     return tuple(f"{word}_{k:0{width}d}" for k in range(count))
 

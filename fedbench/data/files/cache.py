@@ -1,7 +1,7 @@
 """Cache of prepared data: memory-mapped arrays, valid while their source files are unchanged.
 
-Reading hundreds of thousands of images from text or archives takes minutes, and memory of twice
-their size. Cached arrays are verified by checksums, at half a second per GB, and then read page by
+Reading hundreds of thousands of images from text or archives takes minutes, and twice their size in
+memory. Cached arrays are verified by checksums, at half a second per GB, and then read page by
 page.
 """
 
@@ -76,7 +76,7 @@ def prepared(
 
 
 def _stamps(entry: Path | os.DirEntry[str]) -> Iterator[str]:
-    """Yield stamps of a file or directory and its contents, which change whenever these change.
+    """Yield stamps of a file or a directory tree, which change whenever any part of it changes.
 
     Every write, replacement, copy or chmod updates a file's change time (ctime), which, unlike the
     modification time, cannot be set. Inode numbers would add nothing, and network file systems may

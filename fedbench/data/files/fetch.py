@@ -27,7 +27,7 @@ _mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
 
 
 class MissingFiles(RequestError):
-    """An error about missing files that could not be downloaded."""
+    """Error raised if files are missing and could not be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Remote:
 
     Attributes:
         path: Location of the file, relative to the data directory.
-        urls: Addresses of the file, in the order to try.
+        urls: Addresses of the file, in the order in which they are tried.
         hash: The published checksum, such as "md5:...", or None if there is none.
     """
 
@@ -45,7 +45,7 @@ class Remote:
     hash: str | None
 
     def addresses(self) -> Sequence[str]:
-        """Return all addresses in the order to try; mirrors come first if there is a checksum."""
+        """Return all addresses in the order of use; mirrors come first if there is a checksum."""
         if self.hash is None:
             return self.urls
         others = os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split()
@@ -92,7 +92,7 @@ class Files:
         return None
 
     def missing(self, data_dir: Path) -> str | None:
-        """Return a missing file: a download if there are any, or else a file of the first layout.
+        """Return a missing file: a download if there is one, or else a file of the first layout.
 
         The path is relative to the data directory. The result is None if a layout is complete.
         """
@@ -216,7 +216,7 @@ def offline() -> bool:
 
 @contextmanager
 def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
-    """Try these servers first within the block; their layout is that of the data directory."""
+    """Try these servers first within the block; they have the layout of the data directory."""
     token = _mirrors.set(bases)
     try:
         yield

@@ -349,7 +349,8 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
     """Give every client ``least`` examples, and divide the others in proportion to the weights.
 
     Args:
-        weights: [N], non-negative, with a sum of at least 1; if all are 0, the others are left out.
+        weights: [N], non-negative, with a sum of at least 1; if all are 0, the remaining examples
+            are left out.
         total: Number of examples, at least N times ``least``.
         least: Minimum number of examples per client.
 

@@ -70,8 +70,8 @@ def dirichlet_sample(
         y: Labels [T].
         clients: Number of clients N.
         rng: Random generator of the draws.
-        examples: Number of examples to draw; T gives ``dirichlet`` of all examples, in another
-            order.
+        examples: Number of examples to draw; T divides all examples like ``dirichlet``, but in
+            another order.
         alpha: Concentration of the shares.
         min_size: Minimum number of examples per client.
 

@@ -99,7 +99,7 @@ def consecutive_classes(
     least: Count = 2,
     as_published: bool = False,
 ) -> Owned:
-    """Give client i the classes i, i + 1, ... modulo K, the same number of examples from each.
+    """Give client i the classes i, i + 1, ... modulo K, with equally many examples from each.
 
     The client's size is a lognormal(mu, sigma) draw plus ``more``. From each of its classes, it
     gets size // classes_per_client examples, but at least ``least``. Clients are served in turn; a
@@ -253,9 +253,9 @@ def half_classes(
 def one_class(y: np.ndarray, clients: int, rng: Generator) -> Owned:
     """Give client k the class k mod K, in label order.
 
-    Clients with the same class share it evenly. With as many clients as classes, each client is one
-    class (agnostic federated learning, Mohri et al. 2019; AdaFed, Hamidi & Yang 2024), and the
-    owners do not depend on the seed.
+    Clients with the same class share it evenly. With as many clients as classes, each client holds
+    exactly one class (agnostic federated learning, Mohri et al. 2019; AdaFed, Hamidi & Yang 2024),
+    and the owners do not depend on the seed.
 
     Raises:
         RequestError: If there are fewer clients than classes, or a class has fewer examples than
@@ -281,7 +281,7 @@ def bernoulli_dirichlet(
     alpha: Positive = 10.0,
     min_size: Count = 1,
 ) -> Owned:
-    """Give every client each class with probability p, and holders Dirichlet shares of a class.
+    """Give every client each class with probability p, and the holders of a class Dirichlet shares.
 
     A client without a class redraws its classes. Then q ~ Dir(α 1) over the holders of a class, and
     each example of the class goes to a holder drawn from q (FedCorr, Xu et al. 2022). A class
@@ -328,7 +328,7 @@ def _even_counts(
 
     Args:
         held: [K, N], True if the client holds the class.
-        labels: [K].
+        labels: [K] labels of the classes, for messages.
         sizes: [K] number of examples of each class.
 
     Returns:

@@ -41,7 +41,7 @@ def read_batches(
 ) -> Examples:
     """Read the pickled files of CIFAR-10 or CIFAR-100.
 
-    Files whose names begin with "test" are held out.
+    The examples in files whose names begin with "test" are held out.
 
     Args:
         files: The published files.

@@ -70,8 +70,8 @@ def load(
         images: Number of training images, chosen at random. If None, all.
 
     Raises:
-        RequestError: If files are missing, have no label or cannot be read, or the images do not
-            fit into memory.
+        RequestError: If files are missing or cannot be read, an image has no label, or the images
+            do not fit into memory.
     """
     paths = _files(train).find(data_dir, download=False)
     keys, y = _listed(paths[0], paths[1])

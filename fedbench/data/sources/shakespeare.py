@@ -119,7 +119,7 @@ def load(
 
 
 class Role(NamedTuple):
-    """The training and test windows [n, 81] of a role, and the total number before the split."""
+    """The training and test windows [n, 81] of a role, and their total number before the split."""
 
     total: int
     train: np.ndarray
@@ -187,7 +187,7 @@ def _from_text(
     data_dir: Path,
     download: bool,
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Return each role's windows, [n, 81] views, if it has any, and a note with the counts."""
+    """Return the windows of each role that has any, as [n, 81] views, and a note with counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     works = plays(read_text(path))
     spoken: _Lines = {}
