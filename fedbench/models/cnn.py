@@ -1,6 +1,6 @@
 """Small convolutional networks.
 
-Pooling comes before ReLU, which gives the same function on a quarter of the values.
+Pooling comes before ReLU: the result is the same, but ReLU processes a quarter of the values.
 """
 
 from collections.abc import Iterable, Sequence

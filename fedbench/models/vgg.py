@@ -28,7 +28,7 @@ class VGG11(nn.Module):
 
     AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications"; the figure that shows them
     is missing from our copy. For 32 x 32 images, the linear layer has 512 inputs. Pooling comes
-    before ReLU, which gives the same function on a quarter of the values.
+    before ReLU: the result is the same, but ReLU processes a quarter of the values.
 
     Args:
         input_shape: Shape of one image, (channels, height, width), with at least 32 pixels per
