@@ -41,7 +41,7 @@ def outcomes(
     results: Iterable[RunResult] = (),
     common: Sequence[str] = (),
 ) -> list[RunResult]:
-    """Return the result of each planned run; if there is none yet, its status is ``planned``.
+    """Return a result for each planned run, with status ``planned`` if there is none yet.
 
     Args:
         runs: The located plan.

@@ -301,7 +301,7 @@ def missing_files(
 ) -> dict[str, str]:
     """Return the files missing from the data directory, as text by experiment.
 
-    Files are searched by name; nothing is read or downloaded.
+    Files are searched for by name; nothing is read or downloaded.
     """
     missing = {}
     configs = {run.experiment: run.config for run in runs}

@@ -25,7 +25,7 @@ def plan_text(
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [run for run in runs if name in run.parts]
-        if needed or not paper.rows(part):  # else its rows are of other experiments
+        if needed or not paper.rows(part):  # otherwise, its rows belong to other experiments
             notes = _notes(needed, missing)
             lines.append("  ".join([_counts(name, needed), *notes]))
     lines.append(_counts("in all, runs shared", runs))
