@@ -99,7 +99,7 @@ def _check_override(o: Override, command: str) -> None:
     """Refuse an override of a key that the command sets itself.
 
     Raises:
-        RequestError: If the override is of such a key.
+        RequestError: If the override sets such a key.
     """
     if o.key == "algo":
         raise RequestError(f"{o.text}: compare takes the methods as methods=A,B,...")

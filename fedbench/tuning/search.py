@@ -425,7 +425,7 @@ class Study:
 
 
 def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
-    """Return the distribution from which Optuna draws on an axis: for a grid, of its indices."""
+    """Return the distribution from which Optuna draws values of an axis, or indices of a grid."""
     if axis.grid:
         return optuna.distributions.CategoricalDistribution(tuple(range(len(axis.grid))))
     return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)

@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def ends(self) -> tuple[Any, Any]:
-        """The first and the last value."""
+        """The first and the last value of the axis."""
         if self.grid:
             return self.grid[0], self.grid[-1]
         return self.low, self.high
