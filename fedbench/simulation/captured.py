@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbench.core.types import Batch, Oracle
 
 _OFTEN = 2  # calls with the same shapes before a capture; they load libraries
-_MOST = 64  # number of graphs; a bound, not a measurement
+_MOST = 64  # maximum number of graphs; a bound, not a measured optimum
 
 Step = Callable[..., Sequence[Tensor]]
 
@@ -32,8 +32,8 @@ class Graph(NamedTuple):
 class CapturedOracle(Oracle):
     """An oracle that captures repeated steps with the same shapes and replays them.
 
-    Every call reads its tensors from the same memory, sized for the largest step, so that no bit of
-    a result depends on whether the step is captured. After a step that cannot be captured, for
+    Every call reads its tensors from the same memory, sized for the largest step, so that results
+    are bit-identical whether the step is captured or not. After a step that cannot be captured, for
     example because the model reads a number on the host, no more steps are captured.
 
     Args:

@@ -214,9 +214,9 @@ class Cohort:
             info: Facts of the cohort; leaves [C].
             round: Rounds done before this one.
             weights: Weights [C], by name, of the uploads that may be added up as clients finish;
-                they are added up if holding them all would take much memory. If given, new client
-                states replace the old ones in ``clients``, unless the method has a second local
-                phase. If None, uploads and states are kept separately.
+                they are added up if holding them all would take a lot of memory. If given, new
+                client states replace the old ones in ``clients``, unless the method has a second
+                local phase. If None, uploads and states are kept separately.
             size: Function that returns the size in bytes of uploads as sent.
 
         Raises:
@@ -325,7 +325,7 @@ class Cohort:
         # workers
         count = max(-(-clients // most), _LEAST_SHARES)
         shares = np.array_split(np.arange(clients), min(clients, count))
-        # longest first, so that the other threads do not wait for it at the end
+        # longest first, so that the other threads do not wait for the longest one at the end
         return sorted(shares, key=lambda p: -cost[p].sum())
 
 
@@ -409,7 +409,7 @@ class Part:
         return uploads, states, local
 
     def measured(self, local: State, needs: Set[str]) -> State:
-        """Return the measurements [c] of the local models that a method needs.
+        """Return the measurements [c] that a method needs of the local models.
 
         The models are measured on the clients' training examples.
         """

@@ -55,7 +55,7 @@ class Watched:
 
 
 class Diagnostic:
-    """Base class of a diagnostic of one run. All methods do nothing by default.
+    """Base class for a diagnostic of one run. All methods do nothing by default.
 
     Attributes:
         column: Name of the column in the rows of the run; None if the diagnostic has no column.
@@ -114,7 +114,7 @@ class ImprovedClients(Diagnostic):
     _before: tuple[FederatedDataset, Tensor] | None = None
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
-        """Return the share with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
+        """Return the share of clients with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
         cohort = np.setdiff1d(snapshot.cohort, self.run.ignored)
         if self._before is None or not len(cohort):
             return None

@@ -51,7 +51,7 @@ class Engine:
         ranks: The processes that share the work.
 
     Attributes:
-        limits: Limits on these numbers, lowered after allocation errors.
+        limits: Limits on simultaneous work, lowered after allocation errors.
         notify: Function called with a sentence when an allocation error changes the limits.
     """
 

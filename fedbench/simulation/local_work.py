@@ -178,7 +178,7 @@ def ragged_arange(counts: np.ndarray) -> np.ndarray:
 class BatchLayout:
     """The places of a chunk's examples in its batches.
 
-    The layout does not depend on the order of the examples, so that it is computed once for each
+    The layout does not depend on the order of the examples, so it is computed only once for each
     set of clients. Batches are packed step by step. The clients are in descending order of τ, so
     that the first active[t] clients are still at work at step t.
 

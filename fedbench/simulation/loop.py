@@ -122,7 +122,7 @@ class Exchange(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """Observer of exchanges; in its rounds, all uploads of a cohort are held at once."""
+    """Observer of exchanges; in the rounds observed, a cohort's uploads are all held at once."""
 
     # whether to observe a round, given its number over all stages, from 1
     wants: Callable[[int], bool]

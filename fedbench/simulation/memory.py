@@ -23,7 +23,7 @@ _MESSAGES = (  # in torch's RuntimeErrors
 
 
 class OutOfMemory(Exception):
-    """Error raised if the smallest piece of work does not fit into memory, with advice."""
+    """Error raised, with advice, if the smallest piece of work does not fit into memory."""
 
 
 def allocation_failed(error: BaseException) -> bool:

@@ -125,7 +125,7 @@ class DenseKernel(DenseOracle):
             work: The local work.
             ids: Ids of the clients [C].
             tau: Number of local steps of each client [C].
-            order: Key of the order of the examples.
+            order: Key that determines the order of the examples.
             step: A step that ``supports`` accepts.
             msg: The broadcast.
             local: The local variables before the first step.
