@@ -3,7 +3,7 @@
 ``run`` runs one experiment and ``sweep`` runs many; ``load_results`` reads finished runs as pandas
 frames; ``tune``, ``compare``, ``report`` and ``plot`` correspond to the commands of the same names;
 ``Algorithm``, ``Averaging``, ``Stage``, ``descent`` and ``server_descent`` are the building blocks
-of your own methods.
+for your own methods.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _accepted(
 
 
 def _command(typed: list[str]) -> tuple[str, list[str]]:
-    """Return the command, ``run`` if none is typed, and the other arguments.
+    """Return the command (``run`` if none is given) and the remaining arguments.
 
     Raises:
         RequestError: If the first argument is neither a command nor an override.
@@ -163,7 +163,7 @@ def _unknown_argument(parser: Parser, typed: str) -> RequestError:
 
 
 def _explained(error: BaseException, debug: bool, forced: bool) -> int:
-    """Print the error that ended the command on one line, and return the exit status."""
+    """Print a one-line message for the error that ended the command; return the exit status."""
     if RANK:
         return _explained_by_other(error)
     if (end := interruption(error)) is not None:
@@ -191,7 +191,7 @@ def _explained_by_other(error: BaseException) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Print nothing within this block: the first process of torchrun prints for all."""
+    """Suppress output within this block; the first process of torchrun prints for all."""
     with (
         Path(os.devnull).open("w", encoding="utf-8") as null,
         redirect_stdout(null),
