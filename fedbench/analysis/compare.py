@@ -105,7 +105,7 @@ class OverBlocks:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Comparisons of the values of a key, which are called methods here.
+    """Comparisons of the values of a key; the values are called methods here.
 
     Attributes:
         key: Configuration key whose values are compared.

@@ -309,7 +309,7 @@ def _settings_with(runs: Sequence[Run], key: str) -> list[Setting]:
 
 
 def _name(groups: Iterable[Sequence[Setting]]) -> None:
-    """Name the rows of blocks; the names of a value contain the same keys in all blocks."""
+    """Name the rows of blocks; all rows with the same value show the same keys in every block."""
     named: dict[str, set[str]] = {}
     for members in groups:
         by_base: dict[str, list[Tree]] = {}

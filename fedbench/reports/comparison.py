@@ -32,7 +32,7 @@ def compared_text(compared: ComparedRuns) -> str:
 
 
 def lead_of(compared: ComparedRuns) -> str:
-    """Return the lead sentence: the metric, and the key whose values are compared."""
+    """Return the lead sentence, which names the metric and the key whose values are compared."""
     metric = compared.metric
     label = capitalised(metric.label)
     unit = f" in {metric.unit}" if metric.unit else ""

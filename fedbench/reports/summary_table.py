@@ -29,7 +29,7 @@ def summary_text(tables: Sequence[TableData], metrics: Sequence[str] = ()) -> st
 
     Args:
         tables: The tables.
-        metrics: The columns in their order; by default the paper's columns, or all columns.
+        metrics: Columns to show, in this order; by default the paper's columns, or all columns.
     """
     return "\n\n".join(
         _block_text(table, block, metrics) for table in tables for block in table.blocks
@@ -85,7 +85,7 @@ def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
 
 
 def _agreement(block: RowGroup, places: Sequence[int]) -> str:
-    """Return a sentence with the number of the paper's numbers that agree with full rows.
+    """Return a sentence on how many of the paper's numbers agree with full rows.
 
     The text is empty if nothing is compared.
     """

@@ -47,7 +47,7 @@ def outcomes(
         runs: The located plan.
         faults: Error messages by experiment, for the experiments without data.
         results: Results of the runs that were just executed.
-        common: Overrides for all runs, which the overrides of the results include.
+        common: Overrides for all runs; the overrides of the results include them.
     """
     failed = {result.overrides: result for result in results if result.error}
     every = []

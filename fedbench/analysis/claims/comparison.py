@@ -47,7 +47,7 @@ class Comparison:
         for_p: p-value of the test that the first side is ahead, adjusted for the claim's
             comparisons; None if the comparison has not been judged or has not been run.
         against_p: The same for the first side being behind.
-        parts: Partial comparisons; the comparison has the numbers of the decisive part.
+        parts: Partial comparisons; the comparison takes its numbers from the decisive part.
         every: Whether all parts must be shown; otherwise one is enough.
         unit: Unit of the leads; empty for plain numbers, or if the parts have different units.
     """

@@ -137,13 +137,13 @@ def measured(
     field: str,
     threshold: float | None = None,
 ) -> PerUnit:
-    """Return a measure of runs by unit, in the shown unit; empty if the runs do not have it.
+    """Return a measure of runs by unit, in the shown unit; empty if the runs lack it.
 
     Args:
         runs: The runs.
         measure: A check's measure that needs no other runs.
         field: The field of the curve.
-        threshold: Accuracy threshold for the measures below and at_least.
+        threshold: Accuracy threshold for the measures ``below`` and ``at_least``.
     """
     factor, _ = _scale(measure, field)
     if measure in ("below", "at_least"):
@@ -256,7 +256,7 @@ def _compared(
 ) -> Comparison:
     """Return the comparison of two rows of a figure in a measure.
 
-    For the measures rounds and rounds_pairwise, all ``rivals`` have a common target.
+    For the measures ``rounds`` and ``rounds_pairwise``, all ``rivals`` have a common target.
     """
     if measure in ("rounds", "rounds_pairwise"):
         rounds = _rounds_to_common(rivals, field)

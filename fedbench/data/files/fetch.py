@@ -325,7 +325,7 @@ def unpack(archive: Path, target: Path) -> None:
     Files of the same name are replaced; other files are kept.
 
     Raises:
-        RequestError: If the archive is corrupt or has another format, a member leads out of the
+        RequestError: If the archive is corrupt or has another format, a member points outside the
             directory, or ``target`` is not writable.
     """
     fault = f"cannot be unpacked into {target}"

@@ -82,7 +82,7 @@ def load(
 
 
 def _leaf(trained: list[Path], tested: list[Path], pool: bool) -> Examples:
-    """Read LEAF's files, without writers who have no training images."""
+    """Read LEAF's files, omitting writers without training images."""
     parts = [_part(user, False) for user in users_of(trained)]
     names = {part.name for part in parts}
     tests = [_part(user, True) for user in users_of(tested)]

@@ -55,10 +55,10 @@ def load(
     """Read roles as clients: x [T, 80] uint8 tokens, y [T] the token that follows.
 
     Tokens are indices into ``LETTERS``; x is uint8 so that 4.2 million windows fit into 338 MB.
-    Every client's n windows are split in time: the first int(split n) are for training, the next
-    79, which share characters with both sides, are left out, and the rest are for testing (as in
-    LEAF, which uses a split of 0.9). As in LEAF, roles without windows on both sides are left out.
-    Only the windows of the chosen roles are created.
+    Every client's n windows are split in temporal order: the first int(split n) are for training,
+    the next 79, which share characters with both sides, are left out, and the rest are for testing
+    (as in LEAF, which uses a split of 0.9). As in LEAF, roles without windows on both sides are
+    left out. Only the windows of the chosen roles are created.
 
     Args:
         data_dir: Directory of all data sets, with shakespeare/data/raw_data/raw_data.txt unless
@@ -70,7 +70,7 @@ def load(
         clients: Number of roles, chosen at random. If None, all.
         json_train: File or directory with LEAF's JSON for Shakespeare, to read instead of the text.
         json_test: The same for the test windows. If None, the windows of ``json_train`` are split
-            in time.
+            in temporal order.
 
     Raises:
         RequestError: If files are missing or do not have the expected format, or no role is left.
@@ -237,7 +237,7 @@ def _from_json(where: str, option: str) -> dict[str, np.ndarray]:
 
 
 def _cut(windows: np.ndarray, split: float) -> Role:
-    """Split windows [n, 81] in time, leaving out windows that cross the border."""
+    """Split windows [n, 81] in temporal order, leaving out windows that overlap both parts."""
     border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
     return Role(len(windows), windows[:border], windows[border + _GAP :])
 
