@@ -45,7 +45,7 @@ Numbers: TypeAlias = dict[str, dict[int, float]]
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two methods in a block, paired by seed.
+    """The difference between two methods in a block, paired by seed.
 
     Attributes:
         first: The first method.

@@ -1,4 +1,4 @@
-"""Matching of runs on disk with the rows of a paper's tables, and their measured values."""
+"""Matching of runs on disk with the rows of a paper's tables, and the runs' measured values."""
 
 from __future__ import annotations
 

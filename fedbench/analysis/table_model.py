@@ -181,7 +181,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TableData:
-    """A table.
+    """A table of runs, as unformatted values.
 
     Attributes:
         name: Name in files: ``<paper>/<table>``, or the name of the runs' experiment or data.
@@ -228,12 +228,12 @@ class Coverage:
 
     @property
     def total(self) -> int:
-        """Total of distinct printed numbers."""
+        """Total count of distinct printed numbers."""
         return self.measured + self.not_run
 
     @property
     def measured(self) -> int:
-        """Count of numbers measured at any setting."""
+        """Count of distinct printed numbers measured at any setting."""
         return self.full + self.reduced
 
     def __add__(self, other: Coverage) -> Coverage:

@@ -24,7 +24,7 @@ PAGE = "index.html"
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page other than papers and runs, such as a comparison.
+    """A chapter of the page that is not about papers or runs, such as a comparison.
 
     Attributes:
         title: Heading.

@@ -64,7 +64,7 @@ class Verdict:
 
     @property
     def lacking(self) -> tuple[str, Comparison, int | None] | None:
-        """The outcome that too few blocks prevent, the limiting comparison and the blocks needed.
+        """The outcome prevented by too few blocks, the limiting comparison, and the blocks needed.
 
         The outcome is ``hold`` or ``fail``. The property is None if the blocks allow both outcomes,
         whichever verdict was reached. A claim can hold if every comparison can be shown. It is sure
