@@ -45,6 +45,32 @@ def test_every_client_descends_in_proportion(updates, gamma):
     )
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0, 5.0])
+def test_the_closed_form_is_the_shortest_vector_of_the_hull(updates, gamma):
+    """Eqs. 5, 6 and 14 as printed: weights above 0 of sum 1, and g · d >= ||d||² at every vertex.
+
+    That is the condition of the shortest vector of a convex hull, and the vector is the direction
+    of the code.
+    """
+    g, f = updates
+    turned: list[torch.Tensor] = []
+    for update, scale in zip(g, f**gamma, strict=True):
+        shares = [(update @ t) / (t @ t) for t in turned]
+        rest = update
+        for share, t in zip(shares, turned, strict=True):
+            rest = rest - share * t
+        turned.append(rest / (scale - sum(shares)))
+
+    vertices = torch.stack(turned)
+    length = vertices.square().sum(1)
+    weight = 1 / (length * (1 / length).sum())
+    d = weight @ vertices
+    assert (weight > 0).all()
+    assert weight.sum().item() == pytest.approx(1)
+    assert (vertices @ d >= (1 - 1e-9) * (d @ d)).all()
+    assert close(d, direction(g, f, gamma=gamma), 1e-8)
+
+
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
     """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: no loss rises at the step 2 min f^γ / L.

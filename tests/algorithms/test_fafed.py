@@ -65,7 +65,7 @@ def test_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, beta)
 
 
 @pytest.mark.parametrize("variant", ["paper", "code", "stateless"])
-def test_fafed_does_not_walk_away(variant):
+def test_naive_adaptation_walks_away_and_fafed_does_not(variant):
     distances = np.abs(walk(make("fafed", variant=variant), 0.1))
     assert (np.diff(distances) < 0).all()
 
