@@ -21,17 +21,17 @@ GROUPS = {
     "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a "
     "card for each.",
     "data": "A source with a partition; keys are `data.<key>`. [data.md](data.md) describes them.",
-    "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
+    "data/partition": "The assignment of examples to clients; keys are `data.partition.<key>`.",
     "model": "The model; keys are `model.<key>`. Each `data` choice names its default. "
     "[Models](simulation.md#models).",
-    "tracker": "Where a run is logged in addition to its directory.",
-    "availability": "Who takes part in a round, and whose results arrive; keys are "
-    "`availability.<key>`. This group and the four below surround a method, whichever it is.",
+    "tracker": "Trackers that receive the rounds of a run in addition to its directory.",
+    "availability": "The clients that take part in a round, and the results that arrive; keys are "
+    "`availability.<key>`. This group and the four below describe the conditions around a method.",
     "attack": "Clients that attack; keys are `attack.<key>`.",
-    "defence": "What the server does against attacks; keys are `defence.<key>`.",
+    "defence": "Defences of the server against attacks; keys are `defence.<key>`.",
     "privacy": "Differential privacy of the clients; keys are `privacy.<key>`.",
-    "compression": "How vectors are sent; keys are `compression.<key>`.",
-    "debug": "Shortcuts for a quick look.",
+    "compression": "Compression of the vectors that are sent; keys are `compression.<key>`.",
+    "debug": "Shortcuts for a quick check.",
     "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are "
     "its values for one algorithm, which replace that algorithm's defaults.",
 }
