@@ -79,19 +79,9 @@ def write_run(path, meta, config, rounds, clients=None):
 def write_seeds(root, algo, config, rounds, clients=None, **meta):
     """Write runs of one configuration, from their rounds by seed."""
     text = json.dumps([algo, config], sort_keys=True)
-    facts = {
-        "status": "done",
-        "hash": hashlib.sha256(text.encode()).hexdigest()[:10],
-        "algo": algo,
-        "experiment": None,
-        "data": "toy",
-        "model": "linear",
-        "started": "2024-01-01",
-        "sources": [],
-        "overrides": [],
-        "departures": {},
-        **meta,
-    }
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    made = {"hash": digest, "algo": algo, "experiment": None, "data": "toy"}
+    facts = facts_of(**made | meta)
     folder = root / (facts["experiment"] or facts["data"]) / algo / facts["hash"]
     for seed, rows in rounds.items():
         seeded = {"seed": seed}
@@ -179,55 +169,19 @@ def fake(
             **keys,
             **{k: here for k, (_, here) in cut.items()},
         }
-        rows = [
-            {
-                "round": t,
-                **{
-                    f: measured(
-                        experiment,
-                        algo,
-                        keys,
-                        seed,
-                        f,
-                        t,
-                    )
-                    for f in FIELDS
-                },
-            }
-            for t in ROUNDS
-        ]
+        rows = []
+        for t in ROUNDS:
+            values = {f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}
+            rows.append({"round": t, **values})
         clients = [(t, k) for t in ROUNDS for k in range(6)]
-        columns = {
-            name: [
-                number(
-                    experiment,
-                    algo,
-                    sorted(keys.items()),
-                    seed,
-                    name,
-                    t,
-                    k,
-                )
-                for t, k in clients
-            ]
-            for name in ("accuracy", "test_loss", "train_loss")
-        }
-        table = {
-            "round": [t for t, _ in clients],
-            "client": [k for _, k in clients],
-            **columns,
-        }
+        table = dict(zip(("round", "client"), zip(*clients, strict=True), strict=True))
+        place = (experiment, algo, sorted(keys.items()), seed)
+        for name in ("accuracy", "test_loss", "train_loss"):
+            table[name] = [number(*place, name, t, k) for t, k in clients]
         write_run(path, facts, config, rows, table)
         if moments is not None:
-            (path / "moments.json").write_text(
-                json.dumps(
-                    {
-                        "round": ROUNDS[-1],
-                        "clients": [0, 1],
-                        "cka": moments,
-                    }
-                )
-            )
+            document = {"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}
+            (path / "moments.json").write_text(json.dumps(document))
             seal(path)
         paths.append(path)
     return paths

@@ -234,14 +234,8 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     tiny = ("data.clients=4", "rounds=2", "eval_every=2", "eval_train_every=2")
 
     def searched(table, method):
-        benchmark.Entry(
-            "synthetic",
-            table,
-            method,
-            folder,
-            tiny,
-            1,
-        ).execute(2)
+        entry = benchmark.Entry("synthetic", table, method, folder, tiny, 1)
+        entry.execute(2)
         return json.loads((folder / f"entries/{table}.{method}.json").read_text())
 
     def best(trials, score):
@@ -267,15 +261,7 @@ def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
     setting = "fairness/synthetic"
     assert comparisons.settings == [setting]
     assert comparisons.methods("uniform") == ["fedavg", "fedprox", "stem"]
-    assert comparisons.searches[setting]["clients"] == 4
     assert comparisons.searches[setting]["refused"] == {"stem": "why not"}
-    values = comparisons.values(
-        "uniform",
-        setting,
-        "accuracy_mean",
-        ["fedavg", "fedprox"],
-    )
-    assert values.shape == (2, 2)
     with pytest.raises(RequestError, match="one directory per setting"):
         collect([folder, folder])
 

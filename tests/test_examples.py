@@ -63,11 +63,6 @@ def test_naive_fedavg_is_fedavg():
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12)
 
 
-def test_naive_fedavg_runs_alone(capsys):
-    runpy.run_path(str(EXAMPLES / "naive_fedavg.py"), run_name="__main__")
-    assert capsys.readouterr().out.startswith("[")
-
-
 CARRIED = EXAMPLES / "carried_momentum"
 METHODS = sorted(p.stem for p in (CARRIED / "algo").glob("*.yaml"))
 

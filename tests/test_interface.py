@@ -2,11 +2,8 @@
 there.
 """
 
-import pandas as pd
 import pytest
 import yaml
-from command_line import FILES
-from safetensors.torch import load_file
 
 import fedbench
 from fedbench.config.compose import compose_run
@@ -45,16 +42,6 @@ KEYS = """
     engine.workers=auto engine.precision=float64 engine.precision=tf32 engine.precision=bf16
     init.path=w.safetensors data_dir=somewhere results_dir=elsewhere force=true keep_clients=all
 """
-COLUMNS = """
-    round train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min
-    accuracy_max accuracy_worst5 accuracy_worst10 accuracy_worst20 accuracy_worst30 accuracy_best5
-    accuracy_best10 accuracy_best20 accuracy_best30 angle_degrees kl_uniform accuracy_mean_weighted
-    accuracy_std_weighted accuracy_worst30_weighted improved_clients clients bytes_up bytes_down
-    seconds_train seconds_eval
-"""
-CLIENT_COLUMNS = "round client name n_train n_test correct accuracy test_loss train_loss"
-META = "status seed hash device client_steps client_steps_per_second peak_memory_bytes engine"
-SMALL = ("algo=fedavg", "data=synthetic_leaf", "data.clients=6", "rounds=2")
 
 
 def test_the_global_help_and_the_version_name_the_words(fed):
@@ -76,28 +63,3 @@ def test_every_key_can_be_set():
         for part in key.split("."):
             found = found[part]
         assert str(found).replace(" ", "") == str(yaml.safe_load(value)).replace(" ", ""), typed
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A finished run, and the directory that has it."""
-    folder = tmp_path_factory.mktemp("results")
-    return fedbench.run([*SMALL, f"results_dir={folder}", "seed=1"]), folder
-
-
-def test_a_run_has_its_files(run):
-    found, folder = run
-    path = found.path
-    meta = found.meta
-    assert path == folder / "synthetic_leaf" / "fedavg" / meta["hash"] / "seed_1"
-    assert {file.name for file in path.iterdir()} == FILES
-    assert (meta["status"], meta["seed"]) == ("done", 1)
-    assert set(META.split()) <= set(meta)
-    assert found.config["rounds"] == 2
-    rounds = found.rounds()
-    assert rounds["round"].tolist() == [0, 1, 2]
-    assert set(COLUMNS.split()) <= set(rounds)
-    clients = pd.read_parquet(path / "clients.parquet")
-    assert set(CLIENT_COLUMNS.split()) <= set(clients)
-    assert set(clients["round"]) == {2}
-    assert set(load_file(path / "model.safetensors")) == {"weight", "bias"}

@@ -33,6 +33,7 @@ bounded = settings(
 )
 KINDS = st.sampled_from(["flip", "cut", "empty", "remove", "overwrite", "append"])
 PLACES = st.floats(0, 1, exclude_max=True)
+changed_at_random = given(data=st.data(), kind=KINDS, where=PLACES)
 ANSWERS = {}  # digests of what each reader shows of undamaged runs
 
 
@@ -74,15 +75,8 @@ def whole(tmp_path_factory):
     rng = np.random.default_rng(0)
     users = {}
     for user in range(4):
-        x = (
-            rng.integers(
-                0,
-                256,
-                (12, 784),
-            )
-            / 255
-        ).tolist()
-        users[f"writer {user}"] = (x, rng.integers(0, 62, 12).tolist())
+        x = rng.integers(0, 256, (12, 784)) / 255
+        users[f"writer {user}"] = (x.tolist(), rng.integers(0, 62, 12).tolist())
     for part in ("train", "test"):
         (root / f"femnist/data/{part}").mkdir(parents=True)
         leaf_file(root / f"femnist/data/{part}/all.json", users)
@@ -168,11 +162,7 @@ def is_error(status, err, run):
 
 @pytest.mark.parametrize("reader", READERS)
 @bounded
-@given(
-    data=st.data(),
-    kind=KINDS,
-    where=PLACES,
-)
+@changed_at_random
 def test_a_reader_of_runs_shows_the_same_numbers_or_fails(whole, place, reader, data, kind, where):
     if reader not in ANSWERS:
         fresh(whole, place)
@@ -188,11 +178,7 @@ def test_a_reader_of_runs_shows_the_same_numbers_or_fails(whole, place, reader, 
 
 
 @bounded
-@given(
-    data=st.data(),
-    kind=KINDS,
-    where=PLACES,
-)
+@changed_at_random
 def test_a_finished_run_that_is_asked_for_has_the_same_model_or_fails(
     whole, place, data, kind, where
 ):
@@ -211,11 +197,7 @@ def test_a_finished_run_that_is_asked_for_has_the_same_model_or_fails(
 
 
 @bounded
-@given(
-    data=st.data(),
-    kind=KINDS,
-    where=PLACES,
-)
+@changed_at_random
 def test_prepared_data_are_the_same_or_are_prepared_again(whole, place, data, kind, where):
     expected = next((whole / "results").rglob("fedavg/*/seed_0/model.safetensors")).read_bytes()
     prepared = [p for p in files_in(whole / "prepared") if p.suffix != ".lock"]
@@ -224,13 +206,8 @@ def test_prepared_data_are_the_same_or_are_prepared_again(whole, place, data, ki
     try:
         change(file, kind, where)
         changed = not file.exists() or file.read_bytes().strip() != content.strip()
-        status, out, err = call(
-            *RUN,
-            f"data_dir={whole}",
-            "algo=fedavg",
-            "seed=0",
-            "force=true",
-        )
+        keys = [f"data_dir={whole}", "algo=fedavg", "seed=0", "force=true"]
+        status, out, err = call(*RUN, *keys)
         assert status == 0, err
         model = Path(out.splitlines()[-1], "model.safetensors").read_bytes()
         assert model == expected, (file, kind, where)

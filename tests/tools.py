@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,18 +14,16 @@ import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from torch import Tensor, nn
 
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer, sgd
-from fedbench.core.randomness import Sampler, sample_cohort
+from fedbench.core.optim import SGD, sgd
+from fedbench.core.randomness import sample_cohort
 from fedbench.core.validation import checked as checked_options
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
-from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import ScenarioStack
 from fedbench.simulation.captured import CapturedOracle
@@ -37,10 +33,10 @@ from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
-from fedbench.simulation.loop import Observer, Simulation, Snapshot, simulate
+from fedbench.simulation.loop import Simulation, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.scenario import RoundPlan, Scenario
+from fedbench.simulation.scenario import RoundPlan
 from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,15 +49,15 @@ VARIANTS = yaml.safe_load((ROOT / "tests" / "variants.yaml").read_text())
 UNEQUAL = (1, 23, 4, 9, 40, 10, 2)
 
 
-def factory(name: str) -> Callable[..., Any]:
+def factory(name):
     """The function that makes a method."""
     target = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())["_target_"]
     module, _, function = target.rpartition(".")
-    made: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    made = getattr(importlib.import_module(module), function)
     return made
 
 
-def key_of(target: str) -> str:
+def key_of(target):
     """The key of a configuration that may name a function; ``algo`` for one outside of fedbench."""
     keys = {
         "sources": "data.source",
@@ -72,15 +68,15 @@ def key_of(target: str) -> str:
     return next((key for part, key in keys.items() if f".{part}" in target), "algo")
 
 
-def variants(name: str) -> list[dict[str, Any]]:
+def variants(name):
     """The settings under which a method is put through the contract: defaults, and each switch."""
     # the first stage of FedCorr has tests of its own
-    plain: dict[str, Any] = {"iterations": 0} if name == "fedcorr" else {}
+    plain = {"iterations": 0} if name == "fedcorr" else {}
     return [plain, *VARIANTS.get(name, [])]
 
 
 # local solvers that a method refuses, by the names of ``SOLVERS``
-SOLVERS: dict[str, dict[str, Any]] = {
+SOLVERS = {
     "sgd": {},
     "momentum": {"momentum": 0.9},
     "nesterov": {"momentum": 0.5, "nesterov": True},
@@ -90,7 +86,7 @@ PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme ap
 OWN_MOMENTUM = "fedfa naive_adaptive local_adam fedcada fafed stem".split()
 
 
-def refuses(case: tuple[str, dict[str, Any]], solver: str) -> bool:
+def refuses(case, solver):
     """Whether a method, with these options, cannot be combined with a local solver."""
     name, options = case
     if name in OWN_MOMENTUM:
@@ -102,12 +98,12 @@ def refuses(case: tuple[str, dict[str, Any]], solver: str) -> bool:
 CASES = [(name, options) for name in ALGORITHMS for options in variants(name)]
 
 
-def any_solver(case: tuple[str, dict[str, Any]]) -> Optimizer:
+def any_solver(case):
     """SGD with momentum, or plain where that is refused."""
     return sgd(**({} if refuses(case, "momentum") else SOLVERS["momentum"]))
 
 
-def everyone(case: tuple[str, dict[str, Any]]) -> bool:
+def everyone(case):
     """Whether the method needs all clients."""
     return any(
         s.algorithm.everyone
@@ -119,22 +115,19 @@ def everyone(case: tuple[str, dict[str, Any]]) -> bool:
     )
 
 
-def share(case: tuple[str, dict[str, Any]]) -> float:
+def share(case):
     """The participation that a method is tested with: of a part of the clients, where it does not
     need all.
     """
     return 1.0 if everyone(case) else 0.6
 
 
-def case_id(case: tuple[str, dict[str, Any]]) -> str:
+def case_id(case):
     """A name for a case."""
     return "-".join([case[0], *(f"{k}={v}" for k, v in case[1].items())])
 
 
-Method = Algorithm | Callable[..., list[Stage]]
-
-
-def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
+def make(name, local=SGD, **options):
     """A method with a local solver; one of several stages still asks for rounds and clients.
 
     Raises:
@@ -147,7 +140,7 @@ def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
     return build(local=local, **options)
 
 
-def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
+def stages_of(algo, rounds, clients):
     """The stages of a method, checked as in a run."""
     stages = (
         [Stage(algo, rounds)]
@@ -157,21 +150,21 @@ def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
     return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 
-def deployed(algo: Method, last: Snapshot) -> Tensor:
+def deployed(algo, last):
     """What the clients are judged on after a run."""
     stage = stages_of(algo, last.round, last.data.num_clients)[last.stage]
     return stage.algorithm.deploy(last.server, last.clients)
 
 
 def federation(
-    sizes: Sequence[int] = UNEQUAL,
-    tests: Sequence[int] | None = None,
-    features: int = 6,
-    classes: int = 3,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float64,
-    shape: Sequence[int] | None = None,
-) -> FederatedDataset:
+    sizes=UNEQUAL,
+    tests=None,
+    features=6,
+    classes=3,
+    seed=0,
+    dtype=torch.float64,
+    shape=None,
+):
     """Clients with Gaussian inputs around their own centers and their own linear labels."""
     rng = np.random.default_rng(seed)
     tests = [3] * len(sizes) if tests is None else tests
@@ -196,9 +189,7 @@ def federation(
     return data.to(torch.device("cpu"), dtype)
 
 
-def task_for(
-    data: FederatedDataset, model: Callable[..., nn.Module] = Linear, **options: Any
-) -> Task:
+def task_for(data, model=Linear, **options):
     """A task with a model of the data's shape."""
     with torch.device("meta"):
         net = model(data.shape, data.classes, **options)
@@ -206,19 +197,19 @@ def task_for(
 
 
 def simulated(
-    stages: Sequence[Stage],
-    task: Task | None,
-    data: FederatedDataset,
-    work: LocalWork,
-    engine: Engine,
-    w: Tensor,
-    seed: int,
-    sampler: Sampler,
-    allocator: StateAllocator | None = None,
-    resume: Snapshot | None = None,
-    measurements: Measurements | None = None,
-    **options: Any,
-) -> Iterator[Snapshot]:
+    stages,
+    task,
+    data,
+    work,
+    engine,
+    w,
+    seed,
+    sampler,
+    allocator=None,
+    resume=None,
+    measurements=None,
+    **options,
+):
     """Simulate with client states on the device and measurements of the engine's own, if nothing
     else is given.
     """
@@ -241,24 +232,24 @@ def simulated(
 
 
 def snapshots(
-    algo: Method,
-    data: FederatedDataset,
+    algo,
+    data,
     *,
-    task: Task | None = None,
-    rounds: int = 3,
-    mode: str = "stacked",
-    cohort_size: int = 1000,
-    workers: int = 1,
-    work: LocalWork | None = None,
-    participation: float | int = 1.0,
-    sampler: Sampler | None = None,
-    seed: int = 0,
-    w: Tensor | None = None,
-    allocator: StateAllocator | None = None,
-    resume: Snapshot | None = None,
-    observers: Sequence[Observer] = (),
-    scenario: Scenario | None = None,
-) -> list[Snapshot]:
+    task=None,
+    rounds=3,
+    mode="stacked",
+    cohort_size=1000,
+    workers=1,
+    work=None,
+    participation=1.0,
+    sampler=None,
+    seed=0,
+    w=None,
+    allocator=None,
+    resume=None,
+    observers=(),
+    scenario=None,
+):
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
     engine = engine_of(task, mode, cohort_size, workers)
@@ -277,7 +268,7 @@ def snapshots(
         engine.close()
 
 
-def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) -> Engine:
+def engine_of(task, mode, cohort_size=1000, workers=1):
     """An engine in one of the modes; "compiled" skips the test where there is no compiler."""
     if mode != "compiled":
         oracle = make_oracle(task, mode)
@@ -291,11 +282,11 @@ def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) 
     if library is None:
         pytest.skip(kernels().source)
     kernel = DenseKernel(library, task)
-    kernel.threads = lambda examples, workers: workers  # type: ignore[method-assign]
+    kernel.threads = lambda examples, workers: workers
     return Engine(kernel, mode, cohort_size, workers, kernel)
 
 
-def population_of(data: FederatedDataset | Sequence[int], seed: int = 0, **more: Any) -> Population:
+def population_of(data, seed=0, **more):
     """The clients of a data set, or clients with these numbers of training examples."""
     data = data if isinstance(data, FederatedDataset) else federation(data)
     return Population(
@@ -308,12 +299,10 @@ def population_of(data: FederatedDataset | Sequence[int], seed: int = 0, **more:
     )
 
 
-def scenario_of(
-    data: FederatedDataset, planned: int | None = None, seed: int = 0, **groups: dict[str, Any]
-) -> Scenario:
+def scenario_of(data, planned=None, seed=0, **groups):
     """What surrounds a method; ``planned`` clients take part in a round, by default all."""
     everybody = population_of(data, seed, participation=planned or data.num_clients)
-    layers: list[Layer] = []
+    layers = []
     attackers = 0
     if "attack" in groups:
         attack = Attack(population=everybody, **groups["attack"])
@@ -324,9 +313,7 @@ def scenario_of(
     return ScenarioStack(everybody, layers)
 
 
-def round_plan(
-    ids: Sequence[int] | np.ndarray, algo: Algorithm | None = None, **given: Any
-) -> RoundPlan:
+def round_plan(ids, algo=None, **given):
     """A round in which these clients take one step each, and all results arrive."""
     ids = np.array(ids, dtype=np.int64)
     plan = RoundPlan(
@@ -343,22 +330,22 @@ def round_plan(
     return replace(plan, **given)
 
 
-def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:
+def final(algo, data, **options):
     """The final model [P] of a run."""
     return snapshots(algo, data, **options)[-1].server["w"]
 
 
-def close(a: Tensor, b: Tensor, relative: float) -> bool:
+def close(a, b, relative):
     """Whether two vectors differ by at most ``relative`` times the length of the second."""
     return bool(torch.linalg.vector_norm(a - b) <= relative * torch.linalg.vector_norm(b))
 
 
-def rejected(message: str) -> Any:
+def rejected(message):
     """Expect a ``RequestError`` whose message matches a regular expression."""
     return pytest.raises(RequestError, match=message)
 
 
-def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
+def composed(*overrides):
     """The resolved configuration that overrides make, with its presets, and the choices of its
     groups.
     """

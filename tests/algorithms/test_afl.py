@@ -56,9 +56,5 @@ def test_partial_participation_touches_the_cohort_before_the_projection():
 
     # all λ of the cohort are 0: uniform
     server["lambda"] = vector(1.0, 0.0, 0.0, 0.0)
-    assert updated(
-        algo,
-        torch.eye(2),
-        info,
-        server,
-    )["w"].tolist() == [-0.5, -0.5]
+    after = updated(algo, torch.eye(2), info, server)
+    assert after["w"].tolist() == [-0.5, -0.5]

@@ -1,7 +1,6 @@
 """DRFA: identities and worked numbers, in float64."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from toy_problems import (
 
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD
-from fedbench.core.randomness import Purpose, key, without_replacement
+from fedbench.core.randomness import Purpose, key
 from fedbench.simulation.local_work import LocalWork
 
 TWO = [[1.0, 0.0], [1.0, 4.0]]  # F = w²/2 and (w-4)²/2
@@ -104,24 +103,6 @@ def test_with_partial_participation_losses_count_n_over_c_fold():
     raised = np.array([0.1, 0.22, 0.3, 0.46])
     assert -after["w"] == pytest.approx([1 / 3, 2 / 3])
     assert after["lambda"] == pytest.approx(raised - 0.02, abs=1e-12)
-
-
-def test_losses_are_measured_on_a_second_cohort_drawn_uniformly():
-    data = federation()
-    run = snapshots(
-        make("drfa", snapshot=1, gamma=1e-3),
-        data,
-        rounds=8,
-        participation=3,
-    )
-    others = 0
-    for before, after in pairwise(run):
-        drawn = without_replacement(key(0, Purpose.TRIALS, before.round), 3, data.train.counts)
-        growth = after.server["lambda"] - before.server["lambda"]
-        measured = (growth > 0).nonzero().flatten()
-        assert set(measured.tolist()) <= set(drawn)
-        others += not np.array_equal(drawn, after.cohort)
-    assert others > 4
 
 
 def test_the_mixture_has_a_floor_and_may_begin_by_size():

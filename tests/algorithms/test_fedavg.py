@@ -3,9 +3,7 @@
 import pytest
 from tools import (
     any_solver,
-    close,
     federation,
-    make,
     share,
 )
 from toy_problems import (
@@ -13,11 +11,9 @@ from toy_problems import (
     DRAWN,
     UNIFORM,
     apart,
-    on_linear_losses,
 )
 
 from fedbench.core.optim import sgd
-from fedbench.simulation.local_work import LocalWork
 
 BY_SIZE = [
     ("fedprox", {"mu": 0.0}),
@@ -101,26 +97,3 @@ def test_qfedavg_without_fairness_is_uniform_fedavg_for_any_lipschitz_constant(s
         method = ("qfedavg", {"q": 0.0, "L": constant})
         assert apart(method, ("fedavg", UNIFORM), **how) < 1e-10
         assert apart(method, "fedavg", **how) > 1e-3
-
-
-def test_fedavgm_has_a_stationary_step_of_ten_times_fedavgs():
-    """v <- β v + d without a factor 1-β: under a constant d the step grows to d / (1 - β)."""
-    rows, counts = [[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]], [10, 20]
-    work = LocalWork(lr=0.1, batch_size=10)
-
-    plain = on_linear_losses(
-        make("fedavg"),
-        work,
-        rows,
-        counts,
-    )[-1]
-    *_, before, last = on_linear_losses(
-        make("fedavgm"),
-        work,
-        rows,
-        counts,
-        rounds=200,
-    )
-
-    step = last.server["w"] - before.server["w"]
-    assert close(step, 10 * plain.server["w"], 1e-8)

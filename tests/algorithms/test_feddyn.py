@@ -11,15 +11,10 @@ from tools import (
     snapshots,
 )
 from toy_problems import (
-    FEDAVG,
-    FULL,
     QUADRATIC,
-    distance,
     models,
     on_quadratics,
     run_on,
-    start_of,
-    trained,
 )
 
 from fedbench.core.errors import RequestError
@@ -35,25 +30,6 @@ def test_three_rounds_by_hand():
         [1.0],
     )
     assert models(run) == pytest.approx([1.0, 2.0, 2.25, 2.1875], abs=1e-14)
-
-
-def test_a_vanishing_alpha_adds_up_all_updates():
-    """w^{t+1} = w^t - D_t - Σ_{s<=t} D_s, D_t the mean update of plain local training from w^t."""
-    w, total = start_of(federation()), 0.0
-    for _ in range(4):
-        d = w - trained(
-            FEDAVG,
-            rounds=1,
-            work=FULL,
-            w=w,
-        )
-        total = total + d
-        w = w - d - total
-    assert close(
-        trained(("feddyn", {"alpha": 1e-13}), rounds=4, work=FULL),
-        w,
-        1e-10,
-    )
 
 
 @pytest.mark.parametrize(
@@ -84,32 +60,7 @@ def test_finds_the_optimum_where_fedavg_does_not(weights, participation, rounds)
     assert abs(plain - optimum) > 0.1
 
 
-def test_by_size_alpha_is_scaled_and_the_mean_is_uniform():
-    """α_k = α/(N p_k): equal sizes are the uniform form; the cohort's mean is plain."""
-    equal = federation(sizes=(9, 9, 9))
-    by_size, uniform = (
-        trained(
-            (
-                "feddyn",
-                {"alpha": 0.4, "weights": weights, "examples": [9] * 3},
-            ),
-            equal,
-        )
-        for weights in ("size", "uniform")
-    )
-    assert distance(by_size, uniform) < 1e-12
-
-    unequal = federation(sizes=(4, 12))
-    algo = make(
-        "feddyn",
-        alpha=1e-13,
-        weights="size",
-        examples=[4, 12],
-        deploy="mean",
-    )
-    mean = snapshots(algo, unequal, rounds=1)[-1].server["mean"]
-    assert close(mean, trained(FEDAVG, unequal, rounds=1), 1e-10)
-
+def test_weights_by_size_need_the_sizes():
     message = "weights=size needs the training examples of all clients"
     with pytest.raises(RequestError, match=message):
         make("feddyn", weights="size")

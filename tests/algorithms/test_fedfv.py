@@ -7,7 +7,6 @@ from reference_fair import fedfv_step
 from tools import close, make
 from toy_problems import (
     D,
-    apart,
     cohort,
     moved,
     updated,
@@ -90,14 +89,3 @@ def test_ties_follow_the_numbers_of_the_clients():
     a = updated(algo, g, cohort(2, ids=[0, 1], loss=[1.0, 1.0]))
     b = updated(algo, g.flip(0), cohort(2, ids=[1, 0], loss=[1.0, 1.0]))
     assert torch.equal(a["w"], b["w"])
-
-
-def test_a_history_of_absent_clients_needs_absent_clients():
-    without, with_history = (
-        (
-            "fedfv",
-            {"tau": tau, "history": "paper"},
-        )
-        for tau in (0, 3)
-    )
-    assert apart(without, with_history, rounds=4) < 1e-12

@@ -113,38 +113,20 @@ def test_guidance_is_forced_if_some_losses_rose():
     assert not guided([0.8, 1.2], make("fedmdfg", theta=90.0, force=False))
 
 
-def test_expected_losses_are_means_of_those_that_did_not_rise():
-    """Client 0 has (1 + .8)/2, then (.9 · 2 + .6)/3; that of client 1 rose and stays."""
-    algo = make("fedmdfg", theta=90.0)
-    server, expected = None, []
-    for losses in ([1.0, 1.0], [0.8, 1.2], [0.6, 1.2]):
-        server = updated(
-            algo,
-            np.eye(2),
-            cohort(2, loss=losses),
-            server,
-        )
-        expected += server["expected"].tolist()
-    assert expected == pytest.approx([1.0, 1.0, 0.9, 1.0, 0.8, 1.0])
-    assert server["count"].tolist() == [3, 3]
-
-
-@pytest.mark.parametrize("clients", [2, 3])
-def test_vectors_of_absent_clients_are_kept_for_one_round(clients):
-    """Client 1 was in the first round, with (0, 1); in the second the others are held to it, in the
+def test_vectors_of_absent_clients_are_kept_for_one_round():
+    """Client 1 was in the first round, with (0, 1); in the second client 0 is held to it, in the
     third no longer.
     """
     algo = make("fedmdfg", theta=90.0)
-    server = algo.server_init(vector(0.0, 0.0), clients)
-    others = list(range(0, clients, 2))
-    opposed = [[1.0, -1.0]] * len(others)
-    for ids, updates, step in (
-        ([0, 1], [[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5]),
+    server = algo.server_init(vector(0.0, 0.0), 2)
+    rounds = (
+        (np.eye(2), [0.5, 0.5]),
         # hull of (1, -1) and (0, 1): (.4, .2), made √2 long
-        (others, opposed, [2 * np.sqrt(0.4), np.sqrt(0.4)]),
-        (others, opposed, [1.0, -1.0]),
-    ):
-        info = cohort(len(ids), ids, loss=[1.0] * len(ids))
+        ([[1.0, -1.0]], [2 * np.sqrt(0.4), np.sqrt(0.4)]),
+        ([[1.0, -1.0]], [1.0, -1.0]),
+    )
+    for updates, step in rounds:
+        info = cohort(len(updates), loss=[1.0] * len(updates))
         after = updated(algo, updates, info, server)
         assert server["w"] - after["w"] == pytest.approx(step)
         server = after

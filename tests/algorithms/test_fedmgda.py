@@ -28,15 +28,3 @@ def test_a_silent_client_does_not_stop_the_others():
         [0.2, 0.6, 0.2],
     ) == pytest.approx([0.5, 0.5], abs=1e-8)
     assert not moved(algo, 0 * g).any()
-
-
-def test_the_bound_holds_the_weights():
-    """Δ = (1, 0), (0, 1), prior (0.9, 0.1): MGDA has ½, ½; with ε = 0.1 the weights stop at 0.8,
-    0.2.
-    """
-    step = moved(
-        make("fedmgda", eps=0.1),
-        torch.eye(2),
-        [0.9, 0.1],
-    )
-    assert step == pytest.approx([0.8, 0.2], abs=1e-9)

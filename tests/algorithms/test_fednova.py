@@ -56,20 +56,6 @@ def test_the_direction_is_the_weighted_mean_gradient_whatever_the_local_work(sol
     assert cosines["fedavg"] < 0.99
 
 
-def test_the_step_has_the_length_tau_eff():
-    """By hand: sizes 10 and 30 with batch 10 take 1 and 3 steps; τ_eff = (10·1 + 30·3)/40 = 2.5;
-    step 2.5 η Σ p g.
-    """
-    last = on_linear_losses(
-        make("fednova"),
-        WORK,
-        [[1.0, 2.0], [3.0, -1.0]],
-        [10, 30],
-    )[-1]
-    mean = np.array([0.25 * 1 + 0.75 * 3, 0.25 * 2 - 0.75 * 1])
-    assert last.server["w"] == pytest.approx(-2.5 * 0.1 * mean, abs=1e-14)
-
-
 @pytest.mark.parametrize("rho", [0.9, 0.9999])
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_local_steps_are_counted_in_float32_as_in_float64(rho, nesterov):

@@ -4,12 +4,9 @@ import pytest
 import torch
 from tools import make
 from toy_problems import (
-    BATCHES,
     DRAWN,
-    FEDAVG,
     D,
     apart,
-    models,
     on_quadratics,
 )
 
@@ -38,19 +35,6 @@ def test_the_two_servers_of_fedspeed_agree_if_every_client_takes_part(options):
     )
 
 
-def test_fedspeed_by_hand():
-    """F = w² from w = 1, one step of rate .1; ρ .1, α .5, prox .5: the mean of w_k + u_k."""
-    algo = make("fedspeed", rho=0.1, alpha=0.5, prox=0.5)
-    run = on_quadratics(
-        algo,
-        [[2.0, 0.0]],
-        2,
-        [1.0],
-        lr=0.1,
-    )
-    assert models(run) == pytest.approx([1.0, 0.58, 0.139], abs=1e-14)
-
-
 @pytest.mark.parametrize(
     ("rho", "start", "end"),
     [
@@ -68,30 +52,6 @@ def test_fedsam_by_hand(rho, start, end):
         start,
     )[-1]
     assert last.server["w"] == pytest.approx(end, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("fedsam", FEDAVG),
-        ("mofedsam", "fedcm"),
-        (
-            "fedspeed",
-            ("feddyn", {"alpha": 0.1}),
-        ),
-    ],
-)
-def test_methods_with_an_ascent_leave_those_without_in_proportion_to_rho(name, plain):
-    far, near = (
-        apart(
-            (name, {"rho": rho}),
-            plain,
-            rounds=3,
-            work=BATCHES,
-        )
-        for rho in (1e-4, 1e-5)
-    )
-    assert far / near == pytest.approx(10, rel=1e-2)
 
 
 def test_both_gradients_are_of_one_batch():

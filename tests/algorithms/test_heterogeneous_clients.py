@@ -1,4 +1,4 @@
-"""Methods for heterogeneous clients: reductions to one another, and compiled code."""
+"""Methods for heterogeneous clients: reductions to one another, and the means of their states."""
 
 import pytest
 from tools import (
@@ -20,7 +20,6 @@ from toy_problems import (
 
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.local_work import LocalWork
 
 
@@ -70,13 +69,15 @@ def test_one_step_per_round_makes_it_fedavgm(method):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "state"),
     [
-        ("feddyn", {}),
-        ("fedspeed", {"server": "all"}),
+        ("feddyn", {}, "drift"),
+        ("fedspeed", {"server": "all"}, "drift"),
+        ("scaffold", {"option": 1}, "c"),
+        ("scaffold", {"option": 2}, "c"),
     ],
 )
-def test_the_server_keeps_the_mean_of_all_drifts(name, options):
+def test_the_server_keeps_the_mean_of_a_state(name, options, state):
     """Also of clients that are absent."""
     algo = make(name, **options)
     for s in snapshots(
@@ -86,7 +87,7 @@ def test_the_server_keeps_the_mean_of_all_drifts(name, options):
         work=DRAWN,
         participation=0.6,
     ):
-        assert close(s.server["drift"], s.clients["drift"].mean(0), 1e-12)
+        assert close(s.server[state], s.clients[state].mean(0), 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -107,22 +108,6 @@ def test_clients_without_training_examples_do_not_count(name, options):
         algo = factory(name)(SGD, **options, examples=data.train.counts.tolist())
         ends.append(final(algo, data, rounds=4, work=FULL))
     assert close(*ends, 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "known"),
-    [
-        ("feddyn", {}, True),
-        ("feddyn", {"weights": "size", "examples": [1]}, False),
-        ("fedcm", {}, True),
-        ("mimelite", {}, True),
-        ("mimelite", {"base": "adam"}, False),
-        ("fedsam", {}, False),
-        ("pfedme", {}, False),
-    ],
-)
-def test_local_steps_that_compiled_code_takes(name, options, known):
-    assert DenseKernel.supports(make(name, **options).step) == known
 
 
 def test_rules_that_are_stated_for_plain_steps_take_no_adaptive_ones():

@@ -6,8 +6,6 @@ import torch
 from tools import make
 from toy_problems import D, cohort, moved
 
-from fedbench.core.randomness import sample_cohort
-
 
 @pytest.mark.parametrize("scale", [1e8, 1e-8])
 def test_qfedavg_with_a_large_q_does_not_overflow(scale):
@@ -23,14 +21,6 @@ def test_qfedavg_with_a_large_q_does_not_overflow(scale):
     f = (losses + 1e-10) / largest
     h = 50 * f**49 * 100 / largest + 10 * f**50
     assert step == pytest.approx(10 * f**50 / h.sum(), rel=1e-12)
-
-
-def test_cohorts_drawn_by_size_prefer_large_clients():
-    """Client 0 holds half of all examples: alone it is drawn in about half of the rounds."""
-    n = np.array([40, 10, 10, 10, 10])
-    draw = sample_cohort(1, by_size=True)
-    drawn = [0 in draw(t, n, 0) for t in range(2000)]
-    assert np.mean(drawn) == pytest.approx(0.5, abs=0.04)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
-from reference_clients import loss_and_grad
 from tools import close, federation
 from toy_problems import (
     BATCHES,
     FULL,
-    clients_of,
     distance,
     objective_of,
     slope_of,
@@ -18,15 +15,6 @@ from toy_problems import (
 
 from fedbench.core.optim import sgd
 from fedbench.simulation.local_work import LocalWork
-
-
-def test_one_client_is_not_fedavg():
-    """The factor 1/(M - F) stays: the first full-batch step is that much longer."""
-    data = federation(sizes=(23,))
-    start = start_of(data)
-    loss, gradient = loss_and_grad(start.numpy(), *clients_of(data)[0])
-    step = start - trained("propfair", data, rounds=1, work=FULL)
-    assert close(step, torch.from_numpy(0.1 / (2 - loss) * gradient), 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,14 @@
 """TERM: its limits, in float64."""
 
 import numpy as np
-import pytest
 from reference_clients import loss_and_grad
 from tools import federation
 from toy_problems import (
-    FEDAVG,
-    apart,
     clients_of,
     distance,
     start_of,
     trained,
 )
-
-
-def test_tends_to_fedavg_in_proportion_to_t():
-    far, near = (
-        apart(
-            ("term", {"t": t}),
-            FEDAVG,
-            rounds=1,
-        )
-        for t in (1e-4, 1e-5)
-    )
-    assert far / near == pytest.approx(10, rel=1e-3)
 
 
 def test_tends_to_the_worst_client():

@@ -25,10 +25,10 @@ from command_line import (
     write_files,
     wrong_requests,
 )
-from data_files import leaf_file, write_idx, write_images
+from data_files import write_idx, write_images
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
-from tools import ALGORITHMS, ROOT, federation, final, make
+from tools import ALGORITHMS, ROOT
 
 from fedbench.cli import main
 from fedbench.config.overrides import SCENARIOS, parse_overrides
@@ -253,24 +253,14 @@ def test_a_damaged_checkpoint_starts_over(fed, train, tmp_path, monkeypatch, dam
     assert status == 0
     assert "starting over: " in err
     assert out[-1] in err
-    assert read_run(rounds.parent).rounds()["round"].tolist() == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    assert read_run(rounds.parent).rounds()["round"].tolist() == list(range(5))
     assert model_of(rounds.parent) == model
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("rounds.jsonl", ""), ("meta.json", "garbage: [\n")],
-)
-def test_a_damaged_run_is_named_and_left_out(fed, train, tmp_path, no_figures, name, content):
+def test_a_damaged_run_is_named_and_left_out(fed, train, tmp_path, no_figures):
     train(*FAST)
     path = train(*FAST, "seed=1")
-    (path / name).write_text(content)
+    (path / "meta.json").write_text("garbage: [\n")
     status, out, err = fed("report")
     assert status == 1
     assert [row[1] for row in rows_of_table(out)] == ["1"]
@@ -354,12 +344,6 @@ def test_a_wrong_device_is_refused_also_when_the_run_is_done(train, refuse):
     message = "device must be one of auto, cpu, cuda or text that matches ^cuda"
     assert message in refuse(*FAST, "device=foo")
     assert train(*FAST, "device=cuda:99") == path  # nothing is trained
-
-
-def test_a_wrong_partition_of_data_that_are_there(refuse, tmp_path):
-    write_idx(tmp_path / "MNIST" / "raw")
-    err = refuse("data=mnist_dirmin0.1", "data.partition.alpha=-1", "data_dir=.")
-    assert err == "fedbench: data.partition.alpha must be > 0, got -1\n"
 
 
 @pytest.mark.parametrize("wrong", ["local.batch_size=0", "model=cnn"])
@@ -466,10 +450,6 @@ def test_presets_win_over_defaults_and_lose_to_the_command_line(show):
     assert show(*chosen, "algo.L=7")["algo"]["L"] == 7
     assert show(*chosen, "presets.qfedavg.L=5")["algo"]["L"] == 5
     assert "presets" not in show(*chosen)
-    fedadam = show(SETUP, "algo=fedadam")["algo"]
-    assert fedadam["tau"] == 1e-8
-    assert fedadam["v0"] == 0
-    assert fedadam["bias_correction"]
 
 
 def test_presets_reach_the_run_and_are_no_departures(train):
@@ -617,20 +597,10 @@ def test_personal_methods_are_judged_on_models_of_the_clients_own(train, algo, n
     data = data_of_fast_runs()
     table = read_run(path).clients()
     for k in range(8):
-
-        def predicted(rows, k=k):
-            index = rows.of_clients(np.array([k]))
-            return data.x[index].float() @ own["weight"][k].T + own["bias"][k], data.y[index]
-
-        logits, labels = predicted(data.test)
-        accuracy = (logits.argmax(1) == labels).double().mean().item()
+        rows = data.test.of_clients(np.array([k]))
+        logits = data.x[rows].float() @ own["weight"][k].T + own["bias"][k]
+        accuracy = (logits.argmax(1) == data.y[rows]).double().mean().item()
         assert table["accuracy"][k] == pytest.approx(accuracy, nan_ok=True)
-        loss = torch.nn.functional.cross_entropy(*predicted(data.train)).item()
-        assert table["train_loss"][k] == pytest.approx(
-            loss,
-            rel=1e-4,
-            abs=1e-6,
-        )
     assert meta_of(path)["client_state"] == {
         "bytes": 8 * numbers * 4,
         "place": "device",
@@ -691,14 +661,6 @@ def test_ditto_has_diverged_when_the_models_of_its_clients_have(fed, tmp_path):
     assert torch.isfinite(model["bias"]).all()
 
 
-def test_afl_deploys_its_average(train):
-    """The model that is saved is the one that was evaluated."""
-    average, last = (train(*FAST, "algo=afl", f"algo.average={v}") for v in ("true", "false"))
-    assert model_of(average) != model_of(last)
-    losses = [read_run(path).last_round()["test_loss"] for path in (average, last)]
-    assert losses[0] != losses[1]
-
-
 def test_the_exchange_before_the_first_round_is_counted(train):
     """STEM: 2/2 a round and 1/1 before; t is a number of 8 bytes."""
     rows = read_run(train(*FAST, "algo=stem", "rounds=3")).rounds()
@@ -718,11 +680,7 @@ def test_a_method_outside_the_package(fed, train):
     train(*own, "algo=median", *FAST)
     assert sys.path == path
     assert "median" not in sys.modules
-    for words in (
-        ["list", "algo", *own],
-        [*own, "list", "algo"],
-    ):
-        assert "median" in [line.split()[0] for line in fed(*words)[1]]
+    assert "median" in [line.split()[0] for line in fed(*own, "list", "algo")[1]]
     status, out, _ = fed("-m", *own, "algo=fedavg,median", *FAST)
     assert status == 0
     assert [row[0] for row in rows_of_table(out)] == ["fedavg", "median"]
@@ -732,70 +690,25 @@ def test_the_median_of_the_example(monkeypatch):
     monkeypatch.syspath_prepend(OWN_METHOD)
     from median import median
 
-    data = federation(sizes=(9,))
-    assert torch.equal(
-        final(median(), data, rounds=3),
-        final(make("fedavg"), data, rounds=3),
-    )
-    up = {
-        "delta": torch.tensor(
-            [
-                [1.0, 5.0],
-                [3.0, -1.0],
-                [2.0, 0.0],
-            ]
-        )
-    }
-    updated = median(server_lr=0.5).update(
-        {"w": torch.zeros(2)},
-        up,
-        None,
-    )
+    up = {"delta": torch.tensor([[1.0, 5.0], [3.0, -1.0], [2.0, 0.0]])}
+    updated = median(server_lr=0.5).update({"w": torch.zeros(2)}, up, None)
     assert updated["w"].tolist() == [-1.0, 0.0]
 
 
 # ---- other data, from files to the results
 
 
-def test_leaf_json_end_to_end(train, tmp_path):
-    rng = np.random.default_rng(0)
-    users = {
-        name: (
-            rng.normal(size=(n, 3)).tolist(),
-            rng.integers(0, 2, n).tolist(),
-        )
-        for name, n in (("u0", 4), ("u1", 9))
-    }
-    leaf_file(tmp_path / "t.json", users)
-    args = ["data=leaf_json", "data.train=t.json", "data.test=t.json", "rounds=2"]
-    table = read_run(train(*args, "local.batch_size=full")).clients()
-    assert table.n_train.tolist() == table.n_test.tolist() == [4, 9]
-    assert table.name.tolist() == ["u0", "u1"]
-
-
-def trace_events(path):
-    return json.loads((path / "trace.json").read_text())["traceEvents"]
-
-
-def test_debug_profile_writes_a_trace(fed, tmp_path):
-    status, out, err = fed("debug=profile", "data.clients=3", "results_dir=here")
-    assert status == 0
-    events = trace_events(tmp_path / out[-1])
-    assert sum(e.get("name") == "ProfilerStep#2" for e in events) == 1  # rounds 2 and 3
+def test_debug_profile_writes_a_trace_with_the_operations_of_workers(fed, tmp_path):
+    write_images(tmp_path / "img", "train", 12, side=8)
+    data = ["data=imagefolder", "data.root=img", "data.clients=3", "data.local_test=split"]
+    model = ["model.channels=[2]", "model.hidden=4", "engine.workers=2"]
+    status, out, err = fed("debug=profile", *data, *model)
+    assert status == 0, err
+    events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
+    names = [event.get("name") for event in events]
+    assert names.count("ProfilerStep#2") == 1  # rounds 2 and 3
+    assert "aten::convolution_backward" in names
     assert "Self CPU" in err
-
-
-def test_a_trace_has_the_operations_of_workers(train, tmp_path):
-    x = np.zeros((40, 1, 8, 8), dtype=np.uint8)
-    np.savez(
-        tmp_path / "i.npz",
-        x=x,
-        y=np.arange(40) % 3,
-        owner=np.arange(40) % 4,
-    )
-    model = ["model=cnn", "model.channels=[2]", "model.hidden=4", "engine.workers=2"]
-    path = train("debug=profile", "data=npz", "data.file=i.npz", *model)
-    assert any(e.get("name") == "aten::convolution_backward" for e in trace_events(path))
 
 
 NPZ = ["data=npz", "data.file=t.npz", "data/partition=iid", "data.clients=2"]
@@ -854,10 +767,6 @@ def test_images_end_to_end(train, tmp_path):
     loop = read_run(train(*args))
     assert loop.clients().n_test.sum() == 12
     assert loop.meta["engine"]["mode"] == "loop"
-    loss = loop.last_round()["train_loss"]
-    stacked = read_run(train(*args, "engine.mode=stacked", "force=true"))
-    assert stacked.meta["engine"]["mode"] == "stacked"
-    assert stacked.last_round()["train_loss"] == pytest.approx(loss, rel=1e-4)
 
 
 @pytest.mark.data("MNIST")

@@ -126,14 +126,6 @@ def test_a_module_moves_by_one_row_of_the_table(monkeypatch):
     assert identify(tree).digest == before
 
 
-def test_a_function_may_move_alone(monkeypatch):
-    monkeypatch.setitem(MOVED, "fedbench.data.partition.iid", "fedbench.data.partitions.equal.iid")
-    assert present("fedbench.data.partition.iid") == "fedbench.data.partitions.equal.iid"
-    assert present("fedbench.data.partition.other") == "fedbench.data.partitions.basic.other"
-    assert stable("fedbench.data.partitions.equal.iid") == "fedbench.data.partition.iid"
-    assert stable("fedbench.data.partitions.basic.other") == "fedbench.data.partition.other"
-
-
 def test_the_table_of_moves_can_be_read_in_both_directions():
     """If a function has several former names, the last row has the first one."""
     firsts = {today: first for first, today in MOVED.items()}
@@ -188,10 +180,7 @@ def test_a_revision_above_1_enters_the_digest(tmp_path, monkeypatch):
 
 
 def save_npz(path, value=0.0):
-    x = np.arange(24, dtype=np.float32).reshape(
-        12,
-        2,
-    ) + np.float32(value)
+    x = np.arange(24, dtype=np.float32).reshape(12, 2) + value
     np.savez(
         path,
         x=x,
@@ -223,10 +212,6 @@ def test_a_changed_npz_trains_again_and_the_old_content_finds_its_run(trained):
     assert second != first
     save_npz("mine.npz")
     assert trained(*args) == (False, first)
-    meta = meta_of(first)
-    assert meta["identity_format"] == 1
-    assert meta["code"] == {}
-    assert meta["revision"] == {"algo": 1}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +219,6 @@ def test_a_changed_npz_trains_again_and_the_old_content_finds_its_run(trained):
     [
         ("data.file", "mine.npz", ["data=npz"]),
         ("data.train", "leaf", ["data=leaf_json"]),
-        ("data.train", "leaf/a.json", ["data=shakespeare"]),
         ("data.root", "train", ["data=huggingface"]),  # also the name of a split
         ("data.root", "train", ["data=imagefolder"]),
         ("init.path", "mine.npz", []),
@@ -385,12 +369,9 @@ def test_a_value_of_own_code_that_is_no_file_is_taken_as_it_is(own_code, text):
     ("place", "section"),
     [
         ("algo", {"file": "b.csv"}),
-        ("model", {"file": "./b"}),
-        ("model", {"files": ["a.csv", "b.csv"]}),
-        ("model", {"more": {"x.1": "b.csv"}}),
+        ("model", {"files": ["a.csv", "./b"]}),
         ("model", {"more": {0: {"x": "b.csv"}}}),
         ("metrics", {"m": {"_target_": "net.f", "file": "b.csv"}}),
-        ("attack", {"file": "b.csv"}),
     ],
 )
 def test_files_in_any_place_of_own_code_count(own_code, place, section):

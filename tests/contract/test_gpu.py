@@ -2,10 +2,9 @@
 runs out.
 """
 
-import json
-
 import pytest
 import torch
+from command_line import model_of, rows_of
 from tools import (
     CASES,
     any_solver,
@@ -36,6 +35,7 @@ from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 from tests.models.test_models import DEEP
 from tests.models.test_models import case as batch_of
+from tests.simulation.test_captured import part_of, step_with_the_same_bits
 
 if not torch.cuda.is_available():
     pytest.skip("these are the tests of a GPU, which make test-gpu runs", allow_module_level=True)
@@ -151,17 +151,15 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
     )
     whole = Batch(*moved)
     w = w.to(gpu, torch.float32)
-    plain, captured = make_oracle(task, mode), CapturedOracle(make_oracle(task, mode))
+    plain = make_oracle(task, mode)
+    captured = CapturedOracle(make_oracle(task, mode))
     for _ in range(5):
         for k in (1, len(w)):
-            part = Batch(*(v if v is None else v[:k] for v in whole[:4]))
-            ours, theirs, lr = (w[:k].clone(), w[:k].clone(), torch.full((k, 1), 0.1, device=gpu))
-            captured.descend_(ours, part, lr)
-            plain.descend_(theirs, part, lr)
-            assert torch.equal(ours, theirs)
-            one, other = captured.grad(w[:k], part), captured.grad(theirs, part)
-            assert torch.equal(one, plain.grad(w[:k], part))
-            assert torch.equal(other, plain.grad(theirs, part))
+            part = part_of(whole, k)
+            theirs = step_with_the_same_bits(captured, plain, w[:k], part)
+            grads = [captured.grad(v, part) for v in (w[:k], theirs)]
+            assert torch.equal(grads[0], plain.grad(w[:k], part))
+            assert torch.equal(grads[1], plain.grad(theirs, part))
             pairs = zip(
                 captured.loss_and_grad(theirs, part), plain.loss_and_grad(theirs, part), strict=True
             )
@@ -220,12 +218,7 @@ def test_runs_with_scenarios_have_the_numbers_of_a_cpu(around, fed, tmp_path):
     for device in ("cpu", "cuda"):
         status, out, err = fed(*given, f"device={device}", f"results_dir={device}")
         assert status == 0, err
-        rows.append(
-            [
-                json.loads(line)
-                for line in (tmp_path / out[-1] / "rounds.jsonl").read_text().splitlines()
-            ]
-        )
+        rows.append(rows_of(tmp_path / out[-1]))
     for here, there in zip(*rows, strict=True):
         assert here.keys() == there.keys()
         for key, value in here.items():
@@ -242,7 +235,7 @@ def test_states_of_clients_off_the_gpu_change_no_bit(place, fed, tmp_path):
     for where in ("device", place):
         status, out, err = fed(*given, f"engine.client_state={where}", f"results_dir={where}")
         assert status == 0, err
-        found.append((tmp_path / out[-1] / "model.safetensors").read_bytes())
+        found.append(model_of(tmp_path / out[-1]))
     assert found[0] == found[1]
 
 

@@ -88,39 +88,6 @@ def test_clipping_is_per_client_comes_first_and_leaves_zero_alone():
     assert torch.allclose(direction, clipped + 0.1 * g)
 
 
-def test_a_cohort_is_its_clients_one_by_one(problem):
-    stack = torch.stack(problem[1])  # twelve clients
-    solver = sgd(
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=0.1,
-        clip_norm=2.0,
-    )
-    together = walk(
-        solver,
-        torch.zeros_like(stack),
-        [stack, stack.flip(0)],
-    )
-    alone = [
-        walk(
-            solver,
-            torch.zeros(9, dtype=D),
-            [a, b],
-        )
-        for a, b in zip(
-            stack,
-            stack.flip(0),
-            strict=True,
-        )
-    ]
-    assert torch.allclose(
-        together,
-        torch.stack(alone),
-        rtol=0,
-        atol=1e-14,
-    )
-
-
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}])
 @pytest.mark.parametrize("steps", [1, 2, 57])
 def test_passes_counts_a_constant_gradient(options, steps):

@@ -82,19 +82,12 @@ def test_sampling_is_without_replacement_and_skips_weight_zero():
     assert without_replacement(key(0), 4, n).tolist() == [0, 2, 3, 5]
 
 
-@pytest.mark.parametrize(("uniform", "shares"), [(False, [0.1, 0.2, 0.3, 0.4]), (True, [0.25] * 4)])
-def test_sampling_by_size_and_uniformly(uniform, shares):
+@pytest.mark.parametrize(("by_size", "shares"), [(True, [0.1, 0.2, 0.3, 0.4]), (False, [0.25] * 4)])
+def test_sampling_by_size_and_uniformly(by_size, shares):
     """The shares of 2 000 draws of one client, to four standard errors."""
     n = np.array([1, 2, 3, 4])
-    draws = [
-        without_replacement(
-            key(0, t),
-            1,
-            n,
-            uniform=uniform,
-        )[0]
-        for t in range(2_000)
-    ]
+    draw = sample_cohort(1, by_size=by_size)
+    draws = [draw(t, n, 0)[0] for t in range(2_000)]
     drawn = np.bincount(draws, minlength=4) / 2_000
     assert np.abs(drawn - shares).max() < 4 * np.sqrt(0.25 / 2_000)
 

@@ -62,16 +62,6 @@ def test_a_resumed_run_remembers(fed, train, tmp_path, monkeypatch):
     assert meta_of(path)["engine"] == meta_of(whole)["engine"]
 
 
-def test_what_does_not_fit_at_all_is_a_clear_error(fed, tmp_path, monkeypatch):
-    short_of_memory(monkeypatch, 0)
-    status, _, err = fed(*STACKED)
-    assert status == 1
-    assert "the local phase of one client does not fit into memory" in err
-    assert "use a smaller local.batch_size, model or participation" in err
-    (meta,) = tmp_path.rglob("meta.json")
-    assert meta_of(meta.parent)["status"] == "failed"
-
-
 def test_memory_that_runs_out_elsewhere_names_the_uploads(fed, monkeypatch):
     def fails(*given):
         raise MemoryError("no memory for the sum")

@@ -125,11 +125,6 @@ def test_another_setting_or_a_shorter_run_does_not_continue(fed, train, other):
     assert "continuing" not in err
 
 
-def test_a_run_that_was_evaluated_less_often_does_not_serve(fed, train):
-    train(*KEPT, "eval_every=2")
-    assert "continuing" not in fed(*SMALL, "rounds=6", "eval_every=1")[2]
-
-
 def test_without_keep_state_nothing_is_kept(fed, train):
     """The two are one setting."""
     path = train(*SMALL, "rounds=4")

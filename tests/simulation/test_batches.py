@@ -202,32 +202,6 @@ def test_chunks_are_those_of_a_loop_over_clients(clients, size):
     assert [part.tolist() for part in parts] == [part.tolist() for part in want]
 
 
-def test_one_client_with_most_data_pads_nobody():
-    """Full batches of a client with 5000 examples and 50 with 10: 5500 places, not 51 x 5000."""
-    data = federation(sizes=(5000, *[10] * 50))
-    work = LocalWork(0.1, None)
-    n = data.train.counts
-    one = np.ones(51, dtype=int)
-    parts = chunks(
-        np.arange(51),
-        one,
-        work.widths(n),
-        1000,
-    )
-    places = [
-        np.prod(
-            BatchLayout(
-                part,
-                one[part],
-                data,
-                work,
-            ).shape
-        )
-        for part in parts
-    ]
-    assert sum(places) == n.sum()
-
-
 def keys_of(ids, round=0, purpose=Purpose.BATCHES, seed=0):
     """Return the keys of training steps by (client, step)."""
     data = federation(sizes=(12, 30, 21))

@@ -27,6 +27,17 @@ def part_of(batch, k):
     return Batch(*(v if v is None else v[:k] for v in batch[:4]))
 
 
+def step_with_the_same_bits(captured, plain, w, part):
+    """Return the models after a step, which must be the same without capture."""
+    lr = torch.full((len(w), 1), 0.1, dtype=w.dtype, device=w.device)
+    ours = w.clone()
+    theirs = w.clone()
+    captured.descend_(ours, part, lr)
+    plain.descend_(theirs, part, lr)
+    assert torch.equal(ours, theirs)
+    return theirs
+
+
 @pytest.mark.parametrize("name", [n for n in DEEP if n not in LARGE])
 def test_the_same_bits_for_more_and_for_fewer_clients(name):
     """A part of the clients, all, a part again: memory grows, and graphs are captured again."""
@@ -35,12 +46,7 @@ def test_the_same_bits_for_more_and_for_fewer_clients(name):
     captured = Again(make_oracle(task, "stacked"))
     for k in (1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 3):
         part = part_of(batch, k)
-        lr = torch.full((k, 1), 0.1, dtype=w.dtype)
-        ours = w[:k].clone()
-        theirs = w[:k].clone()
-        captured.descend_(ours, part, lr)
-        plain.descend_(theirs, part, lr)
-        assert torch.equal(ours, theirs)
+        ours = step_with_the_same_bits(captured, plain, w[:k], part)
         same = w[:1].expand(k, -1)
         losses, grads = captured.loss_and_grad(same, part)
         kept = grads.clone()

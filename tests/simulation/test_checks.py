@@ -67,11 +67,6 @@ FAULTS = {  # the fields of the method, what came, and what fits
         "reduce the uploads [C, ...] "
         "over the cohort, as cohort.p @ uploads['delta'] does",
     ),
-    "update: an entry of its own": (
-        {"update": lambda server, uploads, cohort: {**server, "t": server["w"]}},
-        "'w', 't'",
-        "'w' (the server's state",
-    ),
     "update: another type": (
         {"update": lambda server, uploads, cohort: {"w": server["w"].float()}},
         "'w' [21] float32",
@@ -94,11 +89,6 @@ FAULTS = {  # the fields of the method, what came, and what fits
         ),
         "[] float64",
         "[C] with C = 7 (the weights of the clients",
-    ),
-    "update.opt.update": (
-        server_descent(Optimizer(lambda w: {}, lambda g, s: g)),
-        "[21] float64",
-        "two values: (the direction, as the gradient), (the new entries of its state)",
     ),
     "finish": (
         {

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from fedbench.core.algorithm import Averaging
-from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
 from fedbench.simulation.cohort import CohortResult, PartResult
@@ -157,14 +156,3 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
             )
         assert trained.sums["u"].item() == 0
         assert trained.bytes_up == 24
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_states_of_absent_clients_stay(mode, monkeypatch):
-    part_by_part(monkeypatch)
-    data = federation()
-    how = {"mode": mode, "cohort_size": 2, "participation": 3, "rounds": 1}
-    first, last = snapshots(make("scaffold"), data, **how)
-    taking = sample_cohort(3)(0, data.train.counts, 0)
-    moved = (last.clients["c"] != first.clients["c"]).any(1)
-    assert moved.nonzero().flatten().tolist() == taking.tolist()

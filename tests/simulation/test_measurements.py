@@ -84,9 +84,7 @@ def test_evaluation_by_hand(engine):
     rows = DATA.train.index
     mean = F.cross_entropy(TASK.predict(W, DATA.x[rows]), DATA.y[rows])
     assert summary["train_loss"] == pytest.approx(mean.item(), rel=1e-12)
-    table = record.per_client(DATA.names)
-    assert np.isnan(table["accuracy"][[0, 4]]).all()
-    assert table["train_loss"][0] == pytest.approx(record.train_loss[0] / 1)
+    assert np.isnan(record.per_client(DATA.names)["accuracy"][[0, 4]]).all()
 
 
 def test_a_central_test_set_is_measured_once_for_all(engine, monkeypatch):
@@ -112,12 +110,6 @@ def test_a_central_test_set_is_measured_once_for_all(engine, monkeypatch):
         W,
     )
     assert record.summary() == plain.summary()
-    own = evaluate(
-        Measurements(TASK, engine),
-        shared,
-        W.expand(7, -1).clone(),
-    )
-    assert own.test.correct.tolist() == record.test.correct.tolist()
 
 
 def test_ties_go_to_the_first_class(engine):
@@ -170,15 +162,8 @@ def test_a_loss_is_measured_once_whoever_asks(passes):
     asked = measurements_in_a_loop()
     record = evaluate(asked, DATA, W)
     losses = (record.train_loss / record.n_train).tolist()
-    assert (
-        asked.at_broadcast(
-            DATA,
-            EVERYONE,
-            W,
-            {"loss"},
-        )["loss"].tolist()
-        == losses
-    )
+    probe = asked.at_broadcast(DATA, EVERYONE, W, {"loss"})
+    assert probe["loss"].tolist() == losses
     assert asked.mean_losses(DATA, EVERYONE, W).tolist() == losses
     assert passes == [("test", 7), ("train", 7)]
 
@@ -200,19 +185,6 @@ def test_only_the_same_pass_is_shared(passes):
     asked.at_broadcast(DATA, EVERYONE, W, {"accuracy", "loss"})
     asked.mean_losses(DATA, EVERYONE, W)
     assert len(passes) == 5
-
-
-def test_no_pass_is_made_for_a_method_that_asks_nothing(passes):
-    assert (
-        measurements_in_a_loop().at_broadcast(
-            DATA,
-            EVERYONE,
-            W,
-            frozenset(),
-        )
-        == {}
-    )
-    assert passes == []
 
 
 @pytest.mark.parametrize(

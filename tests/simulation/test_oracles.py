@@ -1,6 +1,5 @@
 """Losses and gradients against real modules and plain autograd."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -79,22 +78,6 @@ def test_agrees_with_a_module_of_its_own(kind, model, options, classes):
             rtol=0,
             atol=1e-13,
         )
-
-
-@pytest.mark.parametrize("kind", DENSE)
-def test_softmax_regression_by_hand(kind):
-    """At w = 0 the gradient of one example is (1/K - [class = y]) times its input."""
-    task = task_of(Linear, shape=(2,), classes=4)
-    x = torch.tensor([3.0, -1.0]).double()
-    batch = Batch(
-        x.view(1, 1, 2),
-        torch.tensor([[2]]),
-        torch.ones(1, 1).double(),
-    )
-    loss, grad = kind(task).loss_and_grad(torch.zeros(1, task.size).double(), batch)
-    assert loss.item() == pytest.approx(np.log(4))
-    miss = torch.tensor([0.25, 0.25, -0.75, 0.25]).double()
-    assert torch.allclose(grad[0], torch.cat([torch.outer(miss, x).flatten(), miss]))
 
 
 def test_large_logits_do_not_overflow():
