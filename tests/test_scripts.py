@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 
-import numpy as np
 import pytest
 import torch
 from tools import ROOT, final, task_for
@@ -30,21 +29,11 @@ def test_every_script_finds_what_it_imports(name):
 def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
     benchmark = script("fairness_benchmark.py")
     assert len(benchmark.methods()) == 39
-    refused = benchmark.refusals(
-        "synthetic",
-        ["fedavg", "stem", "afl"],
-        ["participation=10"],
-    )
+    some = ["fedavg", "stem", "afl"]
+    refused = benchmark.refusals("synthetic", some, ["participation=10"])
     assert set(refused) == {"stem", "afl"}
     assert "needs all clients in every round" in refused["stem"]
-    assert (
-        benchmark.refusals(
-            "synthetic",
-            ["fedavg", "stem", "afl"],
-            [],
-        )
-        == {}
-    )
+    assert benchmark.refusals("synthetic", some, []) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,14 +44,9 @@ def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, step
     """Client-steps of a round; W2's clients are redrawn here, so their number is only close."""
     bench = script("bench.py")
     w = bench.WORKLOADS[name]
-    data = w.data()
-    counts = data.train.counts[
-        bench.sample_cohort(w.sampled)(
-            0,
-            data.train.counts,
-            0,
-        )
-    ]
+    everyone = w.data().train.counts
+    cohort = bench.sample_cohort(w.sampled)(0, everyone, 0)
+    counts = everyone[cohort]
     assert len(counts) == clients
     found = w.work.epochs[0] * (-(-counts // w.work.batch_size)).sum()
     assert found == steps
@@ -138,28 +122,3 @@ def test_code_size_has_limits(tmp_path, capsys):
     assert sums.split() == "sum 2 6 2 3.00 0.000 0.0%".split()
     assert size.main([str(tmp_path), "--max-tokens", "5"]) == 1
     assert "6 tokens, at most 5 are allowed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("partition", "clients", "labels"),
-    [
-        ("iid", 100, 10),
-        ("power_law", 1000, 2),
-        ("labels2", 10, 2),
-    ],
-)
-def test_partitions_of_the_plain_loop(partition, clients, labels):
-    plain = script("plain_loop.py")
-    y = np.arange(70000) % 10
-    owned, test = plain.parts(
-        partition,
-        clients,
-        y,
-        np.random.default_rng(0),
-    )
-    assert len(owned) == clients
-    assert all(len(set(y[examples])) <= labels for examples in owned)
-    together = np.concatenate([*owned, test])
-    assert len(set(together)) == len(together) > 69000
-    if partition != "power_law":
-        assert set(test) == set(range(60000, 70000))

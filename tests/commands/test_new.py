@@ -78,8 +78,3 @@ def test_nothing_is_overwritten(fed, refuse, tmp_path):
     assert "own/my_model.py exists already and is not overwritten; use another name" in err
     assert code.read_text() == "mine"
     assert not file.exists()
-
-
-def test_a_directory_that_cannot_be_written(refuse, tmp_path):
-    (tmp_path / "own").write_text("a file")
-    assert "own/x1.py cannot be written: File exists; " in refuse("new", "model", "x1")

@@ -13,7 +13,6 @@ from fedbench.runs.build_data import federated
     "values",
     [
         "range(0,1e8)",
-        "range(100000001)",
         "shuffle(range(0,1e8))",
         "range(0,10,1e-9)",
         "range(0,10,0)",

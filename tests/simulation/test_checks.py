@@ -49,17 +49,6 @@ FAULTS = {  # the fields of the method, what came, and what fits
         "'trials' [21] float64",
         "float64 [J, P] with P = 21",
     ),
-    "update: a table": (
-        {
-            "server_init": lambda w, count: {"w": w, "last": w.new_zeros(0, len(w))},
-            "update": lambda server, uploads, cohort: {
-                **server,
-                "last": server["w"].new_zeros(3, 2),
-            },
-        },
-        "'last' [3, 2] float64",
-        "float64 [*, 21]",
-    ),
     "update": (
         {"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["delta"]}},
         "'w' [7, 21] float64",

@@ -103,7 +103,6 @@ def test_columns_by_hand():
         "accuracy_std_weighted": np.sqrt((1 * 0.25 + 3 * (1 / 6) ** 2) / 4),
         "accuracy_min": 1 / 3,
         "accuracy_max": 1,
-        "accuracy_worst30": 1 / 3,
         "accuracy_worst30_weighted": 1 / 3,
     }
     metrics = accuracy_metrics(np.array([1.0, 1 / 3]), np.array([1, 3]))
