@@ -5,12 +5,11 @@ the same bytes.
 import json
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 from benchmark.comparisons import MEASURED, Comparisons, collect, load, save
 from benchmark.page import Notes, write_benchmark
-from benchmark.values import front_of, lines_of, ranked, without_ranks
+from benchmark.values import lines_of, ranked, without_ranks
 from test_scripts import script
 
 from fedbench.core.errors import RequestError
@@ -160,14 +159,6 @@ def test_ranks_leave_out_what_is_refused_and_put_what_diverged_last(found):
         assert ordered == [("a", 2), ("fedavg", 2), ("own", 2)]
     single = Comparisons(found.runs, {"one": found.searches["one"]})
     assert ranked(single, "uniform", "accuracy_mean") is None
-
-
-def test_front_of_a_setting(found):
-    """In setting one, b has the highest mean of those without a diverged seed; it dominates a."""
-    front = front_of(found, "one")
-    assert front.methods == METHODS
-    assert front.member.tolist() == [False, True, False, False]
-    assert np.isnan(front.means[0, 3])
 
 
 def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):

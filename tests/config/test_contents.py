@@ -57,13 +57,6 @@ def test_links_to_directories_are_followed_and_end(tmp_path):
     assert content_digest(tmp_path / "data") != before
 
 
-def test_a_directory_apart_does_not_count(tmp_path):
-    write(tmp_path / "a.txt", "a")
-    before = content_digest(tmp_path)
-    write(tmp_path / "results/b.txt", "b")
-    assert content_digest(tmp_path, apart=tmp_path / "results") == before
-
-
 def test_a_path_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     file = write(tmp_path / "a.csv", "one")
 

@@ -16,17 +16,10 @@ def tree_with(key):
 
 
 @pytest.mark.parametrize(
-    "key", ["device", "results_dir", "tracker.project", "data.download", "engine.mode", "seed"]
-)
-def test_places_the_engine_and_the_seed_are_no_part_of_a_setting(key):
-    assert setting(tree_with(key)) == {}
-
-
-@pytest.mark.parametrize(
     "key",
     ["engine.precision", "data.clients", "data.downloads", "devices", *sorted(REPORTING_KEYS)],
 )
-def test_other_keys_are(key):
+def test_keys_that_are_part_of_a_setting(key):
     assert setting(tree_with(key)) == {key: 1}
 
 

@@ -79,12 +79,6 @@ def test_a_run_has_the_schedule_that_was_typed():
     assert local.schedule == expected
 
 
-def test_a_schedule_is_part_of_the_identity_and_a_constant_rate_is_not():
-    plain = composed("").digest
-    assert plain == composed("schedule=constant").digest
-    assert plain != composed("schedule=cosine").digest
-
-
 def declares(
     lr: Positive | None = None,
     share: UnitInterval = 0.5,

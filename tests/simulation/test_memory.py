@@ -143,9 +143,7 @@ def test_other_errors_pass():
     assert engine.limits == Limits()
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers"), [("sums", 1), ("own", 3), ("gradients", 1), ("logits", 3)]
-)
+@pytest.mark.parametrize(("kind", "workers"), [("own", 3), ("gradients", 1), ("logits", 3)])
 def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
     """Blocks of 512 examples of 1024 values are halved until they fit: 4 at once."""
     data = federation(DATA.train.counts, features=1024)
@@ -156,8 +154,6 @@ def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
     def measured(engine):
         measurements = Measurements(task, engine)
         match kind:
-            case "sums":
-                return measurements.mean_losses(data, ids, w)
             case "own":
                 return torch.from_numpy(evaluate(measurements, data, w.expand(9, -1)).train_loss)
             case "logits":
