@@ -71,6 +71,33 @@ def test_the_closed_form_is_the_shortest_vector_of_the_hull(updates, gamma):
     assert close(d, direction(g, f, gamma=gamma), 1e-8)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
+def test_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
+    """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: no loss rises at the step 2 min f^γ / L.
+
+    At 5 min f^γ / min h that of the client with the smallest loss does: by hand, a loss falls up to
+    2 f^γ / h_k.
+    """
+    gen = torch.Generator().manual_seed(5)
+    for _ in range(20):
+        w = torch.randn(12, generator=gen, dtype=D)
+        centres = torch.randn(5, 12, generator=gen, dtype=D)
+        h = torch.rand(5, generator=gen, dtype=D) + 0.5
+        b = torch.rand(5, generator=gen, dtype=D)
+
+        def losses(w, centres=centres, h=h, b=b):
+            return h / 2 * (w - centres).square().sum(1) + b
+
+        f = losses(w)
+        d = direction(h.unsqueeze(1) * (w - centres), f, gamma=gamma)
+        smallest = (f**gamma).min()
+        inside = losses(w - 2 * smallest / h.max() * d)
+        outside = losses(w - 5 * smallest / h.min() * d)
+
+        assert (inside <= f * (1 + 1e-12)).all()
+        assert (outside > f)[f.argmin()]
+
+
 def test_without_losses_it_is_mgda_where_that_is_interior():
     g = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.5], dtype=D))
     mgda = moved(make("fedmgda", eps=1.0, normalize=False), g)

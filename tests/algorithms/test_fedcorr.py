@@ -76,9 +76,11 @@ def lid_by_loops(p, neighbours):
 )
 def test_lid_is_the_one_by_loops(n, k, monkeypatch):
     monkeypatch.setattr("fedbench.algorithms.shared.label_noise_estimation._ROWS", 17)
-    p = np.random.default_rng(0).dirichlet(np.ones(4), n)
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), n)
+    lid = mean_lid(torch.from_numpy(p), k)
     want = lid_by_loops(p, min(k, n - 1))
-    assert mean_lid(torch.from_numpy(p), k) == pytest.approx(want, rel=1e-9)
+    assert lid == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,8 @@ def test_lid_of_too_few_or_equal_outputs_is_zero(outputs):
 )
 def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
     """Client 2 has no training examples, so that its level says nothing."""
-    data = with_idle_clients(federation(sizes=(4, 9)), 3, 0, 1)
+    two = federation(sizes=(4, 9))
+    data = with_idle_clients(two, 3, 0, 1)
     server = {"level": torch.tensor(level)}
 
     def eligible(_):
@@ -118,9 +121,10 @@ def test_everybody_is_drawn_when_nobody_is_clean(level, drawn):
 
 def test_everybody_is_visited_once_an_iteration_in_changing_order():
     n = np.array([3, 0, 5, 1, 9])
-    visited = [int(one_by_one(t, n, 7)[0]) for t in range(40)]
+    visited = [one_by_one(t, n, 7) for t in range(40)]
     iterations = np.reshape(visited, (10, 4))
-    assert (np.sort(iterations) == [0, 2, 3, 4]).all()
+    in_order = np.sort(iterations)
+    assert (in_order == [0, 2, 3, 4]).all()
     assert len(np.unique(iterations, axis=0)) > 1
 
 
@@ -165,15 +169,19 @@ def test_mixup_is_cross_entropy_with_mixed_labels():
 def test_mixup_pairs_real_examples_and_draws_anew_in_every_step():
     batch = short_batch()
     oracle = MixupOracle(None, KEYS)
-    real = batch.x[2, :4]
+    x = batch.x[2, :4]
+    y = batch.y[2, :4]
     shares = []
     for t in range(50):
-        share, one, other = oracle.mix(batch._replace(step=t))
+        step = batch._replace(step=t)
+        share, one, other = oracle.mix(step)
         shares += share.flatten().tolist()
-        partner = (one.x[2, :4] - share[2] * real) / (1 - share[2])
+        own = share[2]
+        mixed = one.x[2, :4]
+        partner = (mixed - own * x) / (1 - own)
         number = torch.cdist(partner, batch.x[2]).argmin(1)
-        assert sorted(number.tolist()) == [0, 1, 2, 3]  # a permutation, without padding
-        assert torch.equal(other.y[2, :4], batch.y[2][number])
+        assert sorted(number) == [0, 1, 2, 3]  # a permutation, without padding
+        assert torch.equal(other.y[2, :4], y[number])
         assert torch.equal(one.y, batch.y)
 
     assert len(set(shares)) == 150
@@ -265,10 +273,13 @@ class ByDefinition:
 
     def trained(self, k):
         rows = self.owned[k]
-        return local_sgd(self.w, self.x[rows], self.y[rows], self.lr, 1)
+        x = self.x[rows]
+        y = self.y[rows]
+        return local_sgd(self.w, x, y, self.lr, 1)
 
     def outputs(self, k):
-        logits = logits_of(self.w, self.x[self.owned[k]])
+        x = self.x[self.owned[k]]
+        logits = logits_of(self.w, x)
         return softmax(logits, axis=1)
 
     def relabel(self, k, chosen):
@@ -284,8 +295,9 @@ class ByDefinition:
             (k,) = one_by_one(t, self.counts, 0)
             self.w = self.trained(k)
             p = self.outputs(k)
-            if len(p) > 2:
-                self.lid[k] += lid_by_loops(p, min(20, len(p) - 1))
+            others = len(p) - 1
+            if others > 1:
+                self.lid[k] += lid_by_loops(p, min(20, others))
             label = self.y[self.owned[k]]
             of_label = p[np.arange(len(p)), label]
             losses[k] = logsumexp(p, axis=1) - of_label
@@ -295,9 +307,12 @@ class ByDefinition:
         for k in scored[self.high(self.lid[scored])]:
             self.levels[k] = self.high(losses[k]).mean()
         for k in np.flatnonzero(self.levels):
-            most = int(self.counts[k] * self.levels[k] * self.ratio)
-            largest = np.argsort(-losses[k], kind="stable")[:most]
-            self.relabel(k, np.isin(np.arange(self.counts[k]), largest))
+            count = self.counts[k]
+            most = int(count * self.levels[k] * self.ratio)
+            order = np.argsort(-losses[k], kind="stable")
+            chosen = np.zeros(count, dtype=bool)
+            chosen[order[:most]] = True
+            self.relabel(k, chosen)
 
     @staticmethod
     def high(values):
@@ -309,7 +324,8 @@ class ByDefinition:
         return component == np.argmax(mixture.means_)
 
     def fedavg(self, ids, rounds):
-        p = self.counts[ids] / self.counts[ids].sum()
+        counts = self.counts[ids]
+        p = counts / counts.sum()
         for _ in range(rounds):
             self.w = p @ [self.trained(k) for k in ids]
 
@@ -332,14 +348,19 @@ def test_the_three_stages_are_the_definition(iterations):
     theirs.fedavg(np.arange(len(SIZES)), rounds=5)
 
     last = seen[-1]
-    assert close(last.server["w"], torch.from_numpy(theirs.w), 1e-9)
+    want = torch.from_numpy(theirs.w)
+    assert close(last.server["w"], want, 1e-9)
     assert last.data.y.tolist() == theirs.y.tolist()
     assert not torch.equal(last.data.y, data.y)
-    assert seen[first - 1].server["level"] == pytest.approx(theirs.levels)
+    levels = seen[first - 1].server["level"]
+    assert levels == pytest.approx(theirs.levels)
 
-    assert [s.stage for s in seen] == [0] * first + [1] * 4 + [2] * 5
-    assert all(len(s.cohort) == 1 for s in seen[:first])
-    assert all(s.cohort.tolist() == clean.tolist() for s in seen[first : first + 4])
+    stages = [s.stage for s in seen]
+    assert stages == [0] * first + [1] * 4 + [2] * 5
+    for s in seen[:first]:
+        assert len(s.cohort) == 1
+    for s in seen[first : first + 4]:
+        assert s.cohort.tolist() == clean.tolist()
 
 
 def test_modes_chunks_and_seeds():
@@ -352,12 +373,14 @@ def test_modes_chunks_and_seeds():
         return snapshots(algo, data, **how, **options)[-1]
 
     last = run()
-    for options in ({"mode": "loop"}, {"cohort_size": 2, "workers": 2}):
-        other = run(**options)
-        assert close(other.server["w"], last.server["w"], 1e-10)
+    w = last.server["w"]
+    for other in (run(mode="loop"), run(cohort_size=2, workers=2)):
+        assert close(other.server["w"], w, 1e-10)
         assert torch.equal(other.data.y, last.data.y)
-    assert torch.equal(run().server["w"], last.server["w"])
-    assert not torch.equal(run(seed=1).server["w"], last.server["w"])
+    again = run()
+    assert torch.equal(again.server["w"], w)
+    other_seed = run(seed=1)
+    assert not torch.equal(other_seed.server["w"], w)
 
 
 @pytest.mark.parametrize("sizes", [(9,), (1, 1, 1)])
@@ -365,15 +388,21 @@ def test_clients_whose_scores_cannot_be_separated_are_clean(sizes):
     """One client, or clients of one example."""
     data = federation(sizes=sizes)
     algo = make("fedcorr", iterations=2, rounds1=2, mixup=False)
-    last = snapshots(algo, data, rounds=2 * len(sizes) + 4)[-1]
+    rounds = 2 * len(sizes) + 4
+    last = snapshots(algo, data, rounds=rounds)[-1]
     assert torch.equal(last.data.y, data.y)
     assert torch.isfinite(last.server["w"]).all()
 
 
 def test_the_later_stages_may_have_another_server():
-    adafed = make("adafed", gamma=1.0)
-    method = ("fedcorr", {"iterations": 0, "mixup": False, "server": adafed})
-    assert apart(method, ("adafed", {"gamma": 1.0}), data=noisy_federation()) < 1e-12
+    options = {
+        "iterations": 0,
+        "mixup": False,
+        "server": make("adafed", gamma=1.0),
+    }
+    plain = ("adafed", {"gamma": 1.0})
+    data = noisy_federation()
+    assert apart(("fedcorr", options), plain, data=data) < 1e-12
 
 
 def test_too_few_rounds_are_refused():

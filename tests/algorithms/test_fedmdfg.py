@@ -85,7 +85,8 @@ def test_a_client_that_did_not_move_is_left_out_with_its_loss():
     ],
 )
 def test_opposite_or_still_clients_leave_the_model(updates):
-    assert not moved(make("fedmdfg"), updates, loss=[1.0, 1.0]).any()
+    still = moved(make("fedmdfg"), updates, loss=[1.0, 1.0])
+    assert not still.any()
 
     algo = make("fedmdfg", step="search")
     server = algo.server_init(vector(1.0, 1.0), 2)
@@ -102,11 +103,13 @@ def test_guidance_is_forced_if_some_losses_rose():
     """
     algo = make("fedmdfg", theta=90.0)
     g = torch.tensor([[1.0, 0.2], [0.2, 1.0]], dtype=D)
-    first = updated(algo, g, cohort(2, loss=[1.0, 1.0]))
+    equal = cohort(2, loss=[1.0, 1.0])
+    first = updated(algo, g, equal)
     assert first["expected"].tolist() == [1.0, 1.0]
 
     def guided(losses, algo=algo):
-        after = updated(algo, g, cohort(2, loss=losses), first)
+        info = cohort(2, loss=losses)
+        after = updated(algo, g, info, first)
         step = first["w"] - after["w"]
         return distance(step, g.mean(0)) > 1e-3
 

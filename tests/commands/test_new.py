@@ -54,7 +54,7 @@ def test_the_command_that_is_printed_runs(fed, kind):
     assert "after 2 rounds" in lines[-2]
     if kind == "algorithm":
         _, card, _ = fed("list", "algo", f"my_{kind}", "--config-dir", "own")
-        assert card[-1].startswith(f"use: {' '.join(words[:4])} ")
+        assert card[-1] == f"use: {' '.join(words[:4])}"
 
 
 def test_all_in_one_directory(fed, tmp_path):
