@@ -142,44 +142,6 @@ def test_parts_without_leads_or_runs():
     assert p_of_parts(strong, not_run, every=False) == own(strong)  # nor is it a part
 
 
-# ---- the case of FedFa's c07: five seeds, all against one of three comparisons
-
-
-@pytest.mark.parametrize(
-    ("others", "count"),
-    [
-        (
-            [
-                (1, 1, -1, 2, 1),
-                (1, 1, -1, 2, 1),
-            ],
-            1,
-        ),
-        (
-            [
-                (1, 1, -1, 1, 1),
-                (1, 1, -1, 2, 1),
-            ],
-            2,
-        ),
-        (
-            [
-                (1, 1, -1, 1, 1),
-                (1, -1, 1, 1, 1),
-            ],
-            3,
-        ),
-    ],
-)
-def test_five_of_five_against_one_of_three(others, count):
-    """-1 in all five seeds is the most consistent lead there can be, √5. Two others of one sign are
-    as extreme under their own assignment only if they are as consistent: 1, 2 or 3 of 32.
-    """
-    against = leads(1, 1, 1, 1, 1)
-    first, *_ = adjusted([against, *(leads(*values) for values in others)])
-    assert first == count / 32
-
-
 # ---- for all numbers
 
 

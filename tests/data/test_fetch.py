@@ -77,6 +77,15 @@ def test_a_missing_file_is_downloaded_once(server, tmp_path):
     assert [path.name for path in (tmp_path / "set").iterdir()] == ["file.bin"]
 
 
+def test_files_of_a_set_are_downloaded_one_by_one(server, tmp_path):
+    server.files |= {"x": b"1", "y": b"2"}
+    remotes = [Remote(name, (f"{server.root}/{name}",), None) for name in "xy"]
+    files = Files("A set", [["x", "y"]], remotes)
+    paths = files.find(tmp_path, download=True)
+    assert [path.read_bytes() for path in paths] == [b"1", b"2"]
+    assert server.asked == ["x", "y"]
+
+
 def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_path, capsys):
     server.files |= {"down": 503, "other": b"<html>", "good": CONTENT}
     (path,) = download(

@@ -1,16 +1,12 @@
 """Readers of text on small files in the official forms, made here."""
 
-import hashlib
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from data_files import cases, check, leaf_file, write
-from loopback import serving
 from tools import rejected
 
-from fedbench.data.files import fetch
 from fedbench.data.sources import sent140, shakespeare, wikitext2
 
 # ---- Shakespeare
@@ -285,15 +281,6 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     assert some.names == ("B",)
 
 
-def test_shakespeare_cuts_leafs_json_in_time_without_a_test_file(tmp_path):
-    train = leaf_strings(
-        tmp_path / "all.json",
-        {"A": (SAY[:59] + " ") * 3},
-    )
-    e = windows(tmp_path, json_train=train, split=0.1)
-    assert e.held_out.tolist() == [False] * 10 + [True] * 11
-
-
 @pytest.mark.parametrize(
     ("users", "message"),
     [
@@ -527,28 +514,6 @@ def test_wikitext_refuses(wiki):
     message = "wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col"
     with rejected(message):
         wikitext2.load(wiki)
-
-
-# ---- fetching
-
-
-def test_wikitext_comes_file_by_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("FEDBENCH_OFFLINE")
-    with serving() as server:
-        files = []
-        for part, text in WIKI.items():
-            server.files[part] = text.encode()
-            sha1 = hashlib.sha1(text.encode()).hexdigest()
-            urls = (f"{server.root}/{part}",)
-            files.append(fetch.Remote(f"wikitext-2/wiki.{part}.tokens", urls, f"sha1:{sha1}"))
-        monkeypatch.setattr(
-            wikitext2,
-            "FILES",
-            (replace(wikitext2.FILES[0], remotes=files),),
-        )
-        assert segments(tmp_path).tokens == 10
-        assert server.asked == [*WIKI]
 
 
 # ---- the real data

@@ -1,7 +1,6 @@
 """Which scenarios go with which methods, a row per class of methods."""
 
 import re
-from functools import partial
 from typing import get_args
 
 import pytest
@@ -14,9 +13,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Kind
 from fedbench.scenarios.allowed import Reason
-from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.availability import Availability
-from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.layers import Layer
 from fedbench.scenarios.scenario_stack import build_scenarios
 
@@ -155,29 +152,8 @@ def test_weights_by_size_are_refused_by_privacy_and_by_rules_that_know_none(need
         ask(need, "fedadam", weights="size")
 
 
-def late(round, ids, tau):
-    raise AssertionError
-
-
-NEEDS_OF_LAYERS = [
-    (partial(Defence, attackers=0, rule="geometric_median"), {"rule"}),
-    (partial(Attack, data="none"), set()),
-    (partial(Attack, data="flip"), set()),
-    (partial(Attack, message="ipm"), {"message"}),
-    (Availability(), set()),
-    (Availability(lost=0.1), {"away"}),
-    (Availability(chances=late), {"away", "chosen"}),
-    (Availability(late=late), {"away", "chosen"}),
-    (Availability(late=late, partial=True), {"partial"}),
-    (Availability(weights="zero"), {"weights"}),
-]
-
-
-@pytest.mark.parametrize(("layer", "needs"), NEEDS_OF_LAYERS)
-def test_needs_of_layers(layer, needs):
-    """Changed data need nothing, and the geometric median has weights."""
-    made = layer if isinstance(layer, Layer) else layer(population=POPULATION)
-    assert set(made.needs) == needs
+def test_chances_of_clients_decide_who_is_chosen():
+    assert set(Availability(chances=lambda round: None).needs) == {"away", "chosen"}
 
 
 # ---- methods of one's own

@@ -362,8 +362,6 @@ def test_metrics_are_of_the_honest_clients(fed, tmp_path):
     table = pd.read_parquet(path / "clients.parquet").query("round == 2")
     assert table["client"].tolist() == honest
     assert row["accuracy_mean"] == pytest.approx(table["accuracy"].mean())
-    assert 0 <= row["attackers_accuracy"] <= 1
-    assert 0 <= row["attack_success"] <= 1
     assert (row["improved_clients"] * 6) % 1 == pytest.approx(0, abs=1e-9)
 
     partner = run(f"{PAIR} attack.data=none")

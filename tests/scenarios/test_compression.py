@@ -626,11 +626,7 @@ def test_vectors_that_the_server_does_not_sum_are_refused():
     [("top_k", "ef"), ("random_k", "none"), ("qsgd", "none"), ("sign", "ef"), ("power", "ef")],
 )
 def test_biased_compressors_have_feedback_by_default(kind, memory):
-    up = codec(kind)
-    down = codec("qsgd", side="down", feedback="none")
-    assert up.memory == memory
-    unsent = {"unsent"} if memory == "none" else set()
-    assert set(Compression(up, down).needs) == {"up", "down", *unsent}
+    assert codec(kind).memory == memory
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,6 @@ def test_the_bound_follows_the_quantile():
     )  # in other units
     assert np.allclose(scaled, 8 * bounds)
     assert np.allclose(larger, 8 * steps)
-    assert (adapted(5, clip_lr=0.0)[0] == 0.1).all()
 
 
 def test_the_count_is_of_norms_before_clipping_and_at_the_bound_counts():

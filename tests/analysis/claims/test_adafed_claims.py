@@ -116,7 +116,6 @@ def figure5(adafed, others):
         (100, None, "holds"),
         (110, 100, "fails"),
         (None, 900, "fails"),
-        (400, 400, "undecided"),
         (None, None, "undecided"),
     ],
 )
@@ -133,15 +132,6 @@ def test_a_run_that_ends_below_the_target_needs_a_round_more_than_it_has():
     assert first.mean == 400 - 501
 
 
-def test_runs_of_different_lengths_are_not_compared():
-    """The shorter one may have got to 40 % before AdaFed."""
-    runs = figure5(reaches(400, last=500), reaches(None, last=300))
-    cut = {"cuts": (("rounds", "300"),)}
-    first, *_ = compare("c18", runs, fedavg=cut)
-    assert first.mean is None
-    assert first.uneven
-
-
 def test_seeds_with_which_neither_gets_there_are_left_out():
     own = reaches(None) | reaches(400, seeds=5)
     first, *_ = compare("c18", figure5(own, reaches(None)))
@@ -154,11 +144,8 @@ def test_seeds_with_which_neither_gets_there_are_left_out():
     [
         (400, 900, "holds"),
         (450, 900, "mixed"),
-        (350, 900, "mixed"),
-        (400, 800, "mixed"),
         (400, 1000, "mixed"),
         (400, None, "mixed"),
-        (None, 900, "mixed"),
     ],
 )
 def test_rounds_to_a_target_with_a_tenth_of_slack(own, others, kind):
@@ -224,7 +211,6 @@ def test_verdicts_on_a_gain_that_ends(gains, more, kind):
     [
         (1.3, "holds"),
         (3.1, "holds"),
-        (1.1, "fails"),
         (3.3, "fails"),
         (-2.2, "fails"),
     ],

@@ -63,22 +63,6 @@ def test_two_one_sided_tests(accuracy, word, for_p, against_p, ends):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "word", "lacking", "outside"),
-    [
-        (4, "undecided", ("hold", 5), "undecided"),
-        (5, "holds", ("fail", 6), "undecided"),
-        (6, "holds", None, "fails"),
-    ],
-)
-def test_seeds_that_a_band_takes(seeds, word, lacking, outside):
-    """1 / 32 shows both ends; one of them is refuted at 2 / 64, and not at 2 / 32."""
-    found = within(0.81, seeds)
-    assert found.word == word
-    assert (found.lacking and found.lacking[::2]) == lacking
-    assert within(0.7, seeds).word == outside
-
-
-@pytest.mark.parametrize(
     ("other", "rounds", "n", "p"),
     [
         ({80: 0.98}, 1000, 6, 1 / 64),

@@ -253,29 +253,9 @@ def test_comparisons_of_two_measures_methods_fields_and_setups():
 
 
 @pytest.mark.parametrize("measure", ["final", "area"])
-@pytest.mark.parametrize(
-    ("field", "kind"),
-    [
-        ("train_loss", "fails"),
-        ("test_loss", "fails"),
-        ("accuracy_mean", "holds"),
-    ],
-)
-def test_lower_is_better_for_losses(measure, field, kind):
-    runs = of(constant(0.8, field), constant(0.5, field))
-    assert word(curves(measure, field, "x"), runs) == kind
-
-
-def test_rough_curves_lose():
-    smooth = swelling(*[0, 0.1] * 4)
-    rough = swelling(*[0, 0.3] * 4)
-    assert word(curves("roughness", worse="x"), of(smooth, rough)) == "holds"
-    assert word(curves("roughness", worse="x"), of(rough, smooth)) == "fails"
-
-
-def test_two_points_show_no_roughness():
-    short = swelling(0.1, 1)
-    assert word(curves("roughness", worse="x"), of(short, short)) == "not run"
+def test_lower_is_better_for_losses(measure):
+    runs = of(constant(0.8, "train_loss"), constant(0.5, "train_loss"))
+    assert word(curves(measure, "train_loss", "x"), runs) == "fails"
 
 
 STEEP = (9, 3, 1, 1)
@@ -447,15 +427,6 @@ def test_the_share_of_clients_on_a_side_of_a_threshold(measure, threshold, ahead
     assert c.n == SEEDS
 
 
-def test_the_end_of_a_curve_is_its_last_tenth():
-    """Twenty points: the mean of the last two, so that the last one alone does not decide."""
-    calm = swelling(*[0] * 18, 5, 5)
-    wild = swelling(*[0] * 18, 1, 6)
-    assert word(curves("tail", worse="x"), of(calm, wild)) == "holds"
-    assert word(curves("final", worse="x"), of(calm, wild)) == "fails"
-    assert word(curves("tail", "train_loss", "x"), of(calm, wild)) == "not run"
-
-
 def test_cka_is_averaged_over_different_clients():
     def measured(cka):
         return dict.fromkeys(range(SEEDS), Run(cka=cka))
@@ -496,9 +467,7 @@ def test_reduced_and_unevenly_cut_runs():
     [
         ("tail", "at_least", 0.59, "holds"),
         ("tail", "at_least", 0.66, "fails"),
-        ("decline", "at_most", 0.08, "holds"),
         ("decline", "at_most", 0.06, "fails"),
-        ("area", "at_least", 1.1, "holds"),
         ("area", "at_most", 1.1, "fails"),
     ],
 )

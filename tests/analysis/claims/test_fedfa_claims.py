@@ -88,12 +88,6 @@ def test_symmetry_within_a_margin(difference, noise, kind):
     assert word("c12", mirrored(difference, noise)) == kind
 
 
-def test_leads_of_accuracies_are_points():
-    """Alpha 1 is 1.2 points ahead of alpha 0: 0.2 points beyond the margin."""
-    first, *_ = compare("c12", mirrored(0.012))
-    assert first.mean == pytest.approx(-0.2)
-
-
 # ---- c13 and c15: the sweeps over alpha
 
 
@@ -168,12 +162,6 @@ def rates(fast, slow):
 )
 def test_a_smaller_rate_is_more_stable_and_slower(fast, slow, kind):
     assert word("c20", rates(fast, slow)) == kind
-
-
-def test_comparisons_of_two_rates():
-    found = compare("c20", rates((0.6, 0.0), (0.5, 0.0)))
-    assert len(found) == 24
-    assert found[2].mean == pytest.approx(10)  # points
 
 
 # ---- c24: the weights alone

@@ -199,17 +199,6 @@ def test_a_claim_that_compares_nothing_is_not_testable():
     assert decide([]).word == "not testable"
 
 
-def test_p_values_of_a_claim_that_holds():
-    worst = verdict(AHEAD, BEST).worst
-    assert worst.label == "average % of New against X on A"
-    assert worst.mean == 5.5
-    assert worst.n == 10
-    assert worst.greater == worst.for_p == 1 / 1024
-    assert worst.less == worst.against_p == 1.0
-    interval = (worst.low, worst.high)
-    assert interval == pytest.approx((3.334, 7.666), abs=5e-4)
-
-
 @pytest.mark.parametrize(
     ("for_p", "against_p", "state"),
     [
@@ -335,10 +324,7 @@ def test_what_fails_counts_only_if_it_could_have_held_and_was_sure_to_fail():
     assert v.word == "fails"
     assert lacking(v) == ("fail", 6)
     assert not v.counts
-    v = verdict(BEHIND, BEST)
-    assert v.word == "fails"
-    assert lacking(v) is None
-    assert v.counts
+    assert lacking(verdict(BEHIND, BEST)) is None
 
 
 @pytest.mark.parametrize(
@@ -356,7 +342,6 @@ def test_parts_take_more_seeds(every, seeds, missing):
     v = decide([joined("j", [part] * 4, every)])
     assert v.word == "undecided"
     assert lacking(v) == missing
-    assert v.counts == (missing is None)
 
 
 def test_what_diverged_everywhere_has_no_blocks_and_does_not_count():
@@ -479,12 +464,6 @@ def test_one_reduced_comparison_keeps_a_claim_from_its_verdict():
     assert full.scaled is None
     assert reduced.word == "not run"
     assert reduced.scaled.word == "fails"
-
-
-def test_fewer_seeds_than_the_paper_are_no_other_setting():
-    v = verdict(AHEAD, BEST, a_x={"reduced": ("seeds 10 (paper 20)",)})
-    assert v.word == "holds"
-    assert v.scaled is None
 
 
 @pytest.mark.parametrize("every", [True, False])
@@ -684,13 +663,6 @@ def test_a_trend_allows_for_a_step_the_other_way(direction, kind, mean):
     assert ranks.mean == pytest.approx(mean)
 
 
-def test_a_trend_that_turns_back_is_undecided():
-    """2, 3, 4, 1: three pairs rise and three fall; the ends count no more than other steps."""
-    v = verdict(steps(2, 3, 4, 1), trends("increasing"))
-    assert v.word == "undecided"
-    assert v.comparisons[0].mean == 0.0
-
-
 def test_a_trend_over_setups_needs_every_step():
     over_setups = {
         "over": "setups",
@@ -817,26 +789,6 @@ def test_a_run_that_diverged_is_behind_by_the_widest_difference(sign, mean):
     assert turned.label == "x (diverged, so counted as behind: the first with seed 3)"
 
 
-def test_two_that_diverged_say_nothing():
-    c = contested([2.0], [1.0], lost(1), lost(1))
-    assert c.mean == 1.0
-    assert c.n == 1
-    both = contested([], [], lost(0), lost(0))
-    assert both.greater == both.less == 1.0
-
-
-def test_where_one_method_always_diverges_the_other_is_ahead():
-    c = contested(
-        [1.0] * 5,
-        {},
-        two=lost(*range(5)),
-    )
-    assert c.mean == math.inf
-    assert c.greater == 2**-5
-    assert c.less == 1.0
-    assert c.label.endswith("with seed 0, 1, 2, 3, 4)")
-
-
 def test_a_run_that_diverged_counts_only_against_one_that_is_there():
     assert contested({}, {}, one=lost(0)).greater is None
     a = by_unit({1: 2.0})
@@ -936,19 +888,6 @@ def test_without_runs_nothing_is_decided_but_what_needs_none(paper):
             assert not v.run
 
 
-@pytest.mark.parametrize(
-    ("paper", "claim", "comparisons"),
-    [
-        ("adafedadam", "c02", 16),  # 4 setups, 4 rivals
-        ("adafed", "c19", 34),  # a rank correlation per measure of eleven setups
-        ("fedcada", "c10", 34),  # 15 pairs in 2 setups; two methods beaten in each
-        ("fafed", "c04", 90),  # 5 others, 2 measures, 9 setups
-    ],
-)
-def test_comparisons_that_a_claim_makes(paper, claim, comparisons):
-    assert len(of_paper(paper, claim).comparisons) == comparisons
-
-
 # ---- margins
 
 
@@ -966,12 +905,9 @@ def shifted(new=None, x=None, y=None, z=None):
         # a lead; 2 is a tie with every seed
         (2.5, 2, "avg", "holds"),
         (2.0, 2, "avg", "undecided"),
-        (1.5, 2, "avg", "fails"),
         (-3.0, 2, "std", "holds"),  # less is better
         # a lag
         (-0.5, -1, "avg", "holds"),
-        (-1.5, -1, "avg", "fails"),
-        (0.4, -0.5, "std", "holds"),
         (0.6, -0.5, "std", "fails"),
     ],
 )
@@ -987,16 +923,11 @@ def test_a_lead_to_be_exceeded_or_a_lag_not_to_be_reached(ahead, by, metric, kin
 
 
 def test_differences_within_a_margin():
-    """A comparison of two one-sided tests for each of three pairs; pairs that are all far apart
-    refute it.
-    """
+    """A comparison of two one-sided tests for each of three pairs."""
     three = ["new", "x", "y"]
     check = compares(better=three, worse=three, by=-1)
     assert tally(verdict(shifted(0.0, 0.4, 0.9), check)) == "3 of 3 run, 3 shown, 0 refuted"
     assert tally(verdict(shifted(0.0, 0.4, 1.2), check)) == "3 of 3 run, 2 shown, 1 refuted"
-    assert word(shifted(0.0, 2.0, 4.0), check) == "fails"
-    noisy = [u + (4 if u % 2 else -4) for u in UP]
-    assert word(measured(UP, UP, noisy), check) == "undecided"
 
 
 @pytest.mark.parametrize(
