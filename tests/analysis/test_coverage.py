@@ -1,6 +1,5 @@
 """Coverage of printed numbers: counted once, by setting; and the splits of the data."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ from fake_runs import fake_row
 
 from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table_model import Coverage, coverage
+from fedbench.analysis.table_model import coverage
 from fedbench.papers.registry import papers
 from fedbench.runs.results import Results
 
@@ -53,13 +52,6 @@ def test_numbers_are_measured_in_full_reduced_or_not(tmp_path):
     assert found.measured == 6
     assert found.agreement.total() == 6
     assert set(found.agreement) <= {"inside", "outside"}
-
-
-def test_coverages_add_up():
-    one = Coverage(1, 2, 3, Counter(inside=3))
-    two = Coverage(10, 20, 30, Counter(inside=1, outside=29))
-    both = Counter(inside=4, outside=29)
-    assert one + two == Coverage(11, 22, 33, both)
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,6 @@ def test_what_is_printed_and_not_carried_out_is_never_full(write, find):
     assert found.reduced == ("no decay of the rate",)
 
 
-def test_another_model_is_named_once(write, find):
-    write({"model._target_": "models.dense.Linear", "model.depth": None}, model="linear")
-    assert find().reduced == ("model linear (paper resnet)",)
-
-
 def test_the_keys_of_another_model_are_not_named():
     departures = {
         "model._target_": ["a.b.resnet", "c.mlp"],
@@ -319,10 +314,8 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path, write, f
     write(seeds=[0], algo="adafed")
     assert find("adafed").cuts == ()
     assert cuts(FEDAVG, ADAFED) == [short, short]
-    assert cuts(FEDAVG) == [short]
     write(seeds=[0], status="running")  # what has not ended is no partner
     assert cuts(FEDAVG, ADAFED) == [short, short]
-    assert cuts(ADAFED, FEDAVG) == [short, short]
     write(seeds=[1])
     assert cuts(FEDAVG, ADAFED) == [(), ()]
 

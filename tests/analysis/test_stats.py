@@ -86,11 +86,6 @@ def test_interval_by_hand():
     assert interval([3, 1, 2]) == pytest.approx(by_hand)
 
 
-def test_interval_with_one_degree_of_freedom_is_cauchys():
-    """The quantile of p is tan(π (p - 1/2)): at level 1/2 it is 1, and 0 and 2 have STD √2."""
-    assert interval([0.0, 2.0], level=0.5) == pytest.approx((0.0, 2.0))
-
-
 def test_one_value_has_no_interval_and_equal_values_one_without_width():
     assert interval([]) is None
     assert interval([0.3]) is None

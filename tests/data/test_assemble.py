@@ -205,7 +205,6 @@ OTHERS = {"local_test": "others", "test_clients": 3}
     [
         ({}, "not divided among clients; type data.partition=iid data.clients=10"),
         (DIVIDED | {"local_test": "official"}, "official needs a data set with test examples"),
-        (DIVIDED | {"local_test": "central"}, "central needs a data set with test examples"),
         (
             {"partition": iid, "clients": 200, "split": 0.5},
             "no client has a training example with data.split=0.5",
@@ -223,10 +222,7 @@ def test_refusals_without_owners(options, message):
     [
         ({"clients": 21}, "between 1 and 20 .this data set has 20 clients., got 21"),
         (OTHERS | {"clients": 18}, "between 1 and 17 .* of which data.test_clients takes 3"),
-        (OTHERS | {"test_clients": 20}, "between 1 and 0 .* of which data.test_clients takes 20"),
         ({"local_test": "others"}, "and the other way round"),
-        ({"test_clients": 3}, "and the other way round"),
-        ({"local_test": "official"}, "official needs a data set with test examples"),
     ],
 )
 def test_refusals_with_owners(options, message):

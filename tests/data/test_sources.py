@@ -140,12 +140,11 @@ def test_mnist_reads_idx_files(tmp_path):
     assert mnist.load(tmp_path, pool=True).held_out is None
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_mnist_standardised_by_pixel_over_all_images(tmp_path, pool):
+def test_mnist_standardised_by_pixel_over_all_images(tmp_path):
     """FedProx's script, on the arrays as it has them: float32, 1e-3 added to the deviation, test
     images included."""
     (train, _), (test, _) = write_idx(tmp_path / "MNIST/raw")
-    e = mnist.load(tmp_path, pool=pool, standardise="pixel")
+    e = mnist.load(tmp_path, standardise="pixel")
     every = np.concatenate([train, test]).astype(np.float32)
     want = (every - every.mean(0)) / (every.std(0) + 0.001)
     assert e.mean is None

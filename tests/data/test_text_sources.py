@@ -365,7 +365,6 @@ def test_sent140_reads_accounts(tweets):
 def test_sent140_options(tweets):
     assert read(tweets, min_tweets=2).names == ("amy", "bob")
     assert read(tweets, length=2).x.tolist() == [[2, 2], [3, 1], [1, 4], [0, 0], [2, 1]]
-    assert read(tweets, length=25).x.shape == (5, 25)
     leaf = read(tweets, lowercase=False)
     assert leaf.x[2].tolist() == [1, 1, 1, 5, 3, 4, 1, 6]  # "Café" has no vector
     assert leaf.x[4, 0] == 1
@@ -543,14 +542,3 @@ def test_real_wikitext(real_data):
         (2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16,
         35,
     )
-
-
-@pytest.mark.data("sent140", "glove")
-def test_real_sent140(real_data, tmp_path):
-    glove = sorted((real_data / "glove").glob("*.txt"))[0]
-    for name in ("sent140", "glove"):  # what is prepared stays out of the real directory
-        (tmp_path / name).symlink_to((real_data / name).resolve())
-    e = sent140.load(tmp_path, min_tweets=5, glove=glove.name)
-    assert np.bincount(e.owner).min() >= 5
-    assert set(np.unique(e.y)) == {0, 1}
-    assert e.vectors().shape[0] == e.tokens > e.x.max()

@@ -175,7 +175,6 @@ NUMBERS = "0 0 0 0 0 1 0 0 0 14"
 # with reasons as in the rows of TABLE
 OWN = {
     "by default": ({"weights": "uniform"}, ANY),
-    "one sum": ({"update": averaging("delta"), "weights": "uniform"}, ANY),
     "numbers": ({"update": averaging("delta"), "needs": frozenset({"loss"})}, NUMBERS),
     "a step of its own": ({"update": step}, UNKNOWN),
     "weights of its own": (

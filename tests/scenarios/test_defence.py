@@ -152,7 +152,8 @@ def test_bulyan_is_the_definition():
     left, chosen = list(range(11)), []
 
     def score(i):
-        apart = sorted(float((ROWS[i] - ROWS[j]).square().sum()) for j in left if j != i)
+        others = [j for j in left if j != i]
+        apart = sorted((ROWS[i] - ROWS[others]).square().sum(1).tolist())
         return sum(apart[: max(1, len(left) - f - 2)])
 
     while len(chosen) < 11 - 2 * f:
@@ -191,12 +192,6 @@ def test_settings_with_which_a_rule_is_the_mean(rule, options):
         **{"f": 0, **options},
     )
     assert close(found, ROWS.mean(0), 1e-12)
-
-
-def test_settings_with_which_a_rule_is_another():
-    trimmed = result("trimmed_mean", ROWS, f=5)
-    assert close(trimmed, result("median", ROWS), 1e-12)
-    assert torch.equal(result("multi_krum", ROWS, f=2, m=1), result("krum", ROWS, f=2))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -417,7 +412,10 @@ def test_a_rule_takes_the_place_of_the_mean_and_of_nothing_else(name, mode):
 
 @pytest.mark.parametrize(
     ("ids", "options"),
-    [([1, 2, 4], {"rule": "krum"}), ([0, 1, 3, 4, 6], {"rule": "median", "before": "bucketing"})],
+    [
+        ([1, 2, 4], {"rule": "krum"}),
+        ([0, 1, 3, 4, 6], {"rule": "median", "before": "bucketing"}),
+    ],
 )
 def test_rows_have_the_order_of_ids_and_buckets_are_of_clients(ids, options):
     """Whoever works longest; of a nearest pair Krum takes the smaller id."""
@@ -474,7 +472,10 @@ def test_counts_are_sums_over_rounds():
     assert run[-1].server["~nonfinite"] == 0
 
 
-@pytest.mark.parametrize(("cohort", "f"), [(10, 2), (11, 3), (50, 6)])
+@pytest.mark.parametrize(
+    ("cohort", "f"),
+    [(10, 2), (11, 3), (50, 6)],
+)
 def test_f_is_the_mean_number_of_attackers_rounded_up(cohort, f):
     """6 · 10 / 30, 2.2 and, since 30 can take part, all."""
     everybody = population_of(

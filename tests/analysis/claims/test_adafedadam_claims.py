@@ -77,17 +77,6 @@ def test_dominance_needs_one_point_that_is_better_in_both(better, kind):
 
 
 @pytest.mark.parametrize(
-    "some",
-    [
-        {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)},
-        {1.0: (0.1, 0.1)},  # nor does a point that supports it count yet
-    ],
-)
-def test_a_point_that_was_not_run_could_still_dominate(some):
-    assert word("c17", front(some, **BASELINES)) == "not run"
-
-
-@pytest.mark.parametrize(
     ("at_eight", "kind"),
     [
         ((0.3, 0.5), "holds"),  # from 0.9 by 0.3 to 0.6, then by 0.1: a third of it

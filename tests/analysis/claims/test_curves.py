@@ -82,7 +82,6 @@ def test_setbacks_by_hand():
 def test_early_is_the_first_tenth():
     assert list(early(curve(range(40)))) == [0, 1, 2, 3]
     assert list(early(curve(range(12)))) == [0, 1, 2]  # three points at least
-    assert list(early(curve([7, 8]))) == [7, 8]
 
 
 def test_tail_and_decline():
@@ -448,15 +447,6 @@ def test_cka_is_averaged_over_different_clients():
     for nothing in (None, [[1.0]], unknown):
         x, _ = compare(check, of(near, measured(nothing)))
         assert x.n == 0
-
-
-def test_reduced_and_unevenly_cut_runs():
-    runs = of(constant(0.8), constant(0.5))
-    cut = {"departs": ("rounds 4 (paper 9)",), "cuts": (("rounds", "4"),)}
-    check = curves("area", worse="x")
-    assert verdict(check, runs, a=cut).scaled.word == "holds"
-    (c,) = compare(check, runs, x=cut)
-    assert c.uneven
 
 
 # ---- limits
