@@ -56,7 +56,11 @@ def lstm(length=6, classes=7, tokens=7, vectors=None, **options):
     )
 
 
-def small_cnn(shape=(1, 8, 8), channels=(3, 4), kernel=3):
+def small_cnn(
+    shape=(1, 8, 8),
+    channels=(3, 4),
+    kernel=3,
+):
     return ConvNet(shape, 5, channels, kernel, 6)
 
 
@@ -259,7 +263,13 @@ DEEP = {
 }
 
 LARGE = ("vgg11", "resnet18_gn")  # ten million parameters each
-NAMES = [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in DEEP]
+NAMES = [
+    pytest.param(
+        name,
+        marks=[pytest.mark.slow] if name in LARGE else [],
+    )
+    for name in DEEP
+]
 
 
 def case(name):
@@ -466,7 +476,8 @@ def test_initial_values_by_kind_of_layer():
     assert values["fc.weight"].abs().max() == pytest.approx(512**-0.5, rel=0.01)
 
     values = initial(text, seeded())
-    assert values["lstms.1.weight_hh_l0"].abs().max() == pytest.approx(1 / 8, rel=0.01)
+    widest = values["lstms.1.weight_hh_l0"].abs().max()
+    assert widest == pytest.approx(1 / 8, rel=0.01)
     assert values["embedding.weight"].std() == pytest.approx(1, abs=0.25)
 
 
@@ -584,7 +595,10 @@ def test_the_table_of_a_model_is_taken_once():
     [
         (lambda: lstm(tokens=None), "needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (lambda: LeNet((1, 6, 28), 5, [3, 4], 3, [6]), "nothing of images of 6 x 28 pixels"),
+        (
+            lambda: LeNet((1, 6, 28), 5, [3, 4], 3, [6]),
+            "nothing of images of 6 x 28 pixels",
+        ),
         (
             lambda: VGG11((3, 28, 28), 10),
             "at least 32 x 32 pixels",
