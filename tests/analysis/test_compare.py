@@ -200,7 +200,7 @@ def test_what_is_not_done_is_counted_and_left_out(write, report):
 
 
 def test_a_run_that_diverged_is_worse_by_the_widest_difference(write, report):
-    """Differences of a and b in percent: 1, 3; b diverged with seed 2 (3 more), both with seed 3."""
+    """Differences in percent: 1, 3; b diverged with seed 2 (3 more), both with seed 3."""
     write("a", [0.05, 0.07, 0.06])
     write("b", [0.04, 0.04])
     write("a", {3: 0.0}, status="diverged")
