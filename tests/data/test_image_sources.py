@@ -807,3 +807,12 @@ def test_real_fmnist(real_data):
     train = e.x[:60000].astype(np.float32) / 255
     assert train.mean() == pytest.approx(e.mean[0], abs=2e-3)
     assert train.std() == pytest.approx(e.std[0], abs=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.data("femnist")
+def test_real_femnist(real_data, tmp_path):
+    (tmp_path / "femnist").symlink_to(real_data / "femnist")  # what is prepared goes elsewhere
+    e = femnist.load(tmp_path)
+    assert len(np.unique(e.owner)) == len(e.names)
+    assert (e.x[:, 0, 0, 0] == 255).mean() > 0.99  # white paper

@@ -542,3 +542,14 @@ def test_real_wikitext(real_data):
         (2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16,
         35,
     )
+
+
+@pytest.mark.data("sent140", "glove")
+def test_real_sent140(real_data, tmp_path):
+    for name in ("sent140", "glove"):  # what is prepared stays out of the real directory
+        (tmp_path / name).symlink_to((real_data / name).resolve())
+    glove = sorted((real_data / "glove").glob("*.txt"))[0]
+    e = sent140.load(tmp_path, min_tweets=5, glove=glove.name)
+    assert np.bincount(e.owner).min() >= 5
+    assert set(np.unique(e.y)) == {0, 1}
+    assert e.vectors().shape[0] == e.tokens > e.x.max()
