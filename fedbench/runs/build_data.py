@@ -27,7 +27,7 @@ _kept: dict[str, FederatedDataset] = {}
 def shared_data(config: RunConfig) -> FederatedDataset:
     """Return the data set that a configuration requests, in host memory.
 
-    The most recent data sets are read once for all runs of this process.
+    The most recently used data sets stay in memory, for all runs of this process.
 
     Raises:
         RequestError: If files are missing or the request does not fit the data.
@@ -202,7 +202,8 @@ def _check_examples(examples: object, place: str) -> None:
         place: Prefix of messages: the function, followed by "returned".
 
     Raises:
-        RequestError: If they do not fit; the message names the function, the array and the fault.
+        RequestError: If the arrays do not fit together; the message names the function, the array
+            and the fault.
     """
     if not isinstance(examples, Examples):
         raise RequestError(f"{place} {kind(examples)}; expected fedbench.data.examples.Examples")

@@ -31,7 +31,7 @@ _SMALL = 2**16  # number of parameters up to which threads over chunks only wait
 _LARGE_STACKED = 2**20
 # the same for any model on a GPU, where launching kernels then takes little of the time
 _LARGE_ON_GPU = 2**22
-# number of parameters of a dense model up to which compiled code was measured, and was the fastest
+# number of parameters of a dense model up to which compiled code was measured to be the fastest
 _LARGE_COMPILED = 2**22
 # examples in the measured batch; the activations of a batch are proportional to its size
 _EXAMPLES = 4
@@ -134,7 +134,7 @@ def _fitting(
         size: Number of clients per chunk that is fastest, or that the user requested.
         workers: Number of threads that is fastest, or that the user requested.
         automatic: Whether ``size`` and ``workers`` may be changed; the user's values may not.
-        needed: Bytes that one client's local training takes.
+        needed: Bytes needed for one client's local training.
         free: Bytes available for the chunks.
     """
     automatic_size, automatic_workers = automatic

@@ -1,4 +1,4 @@
-"""Bundles: the evidence of a published report, stored in its folder ``evidence``.
+"""Bundles: the evidence behind a published report, stored in its folder ``evidence``.
 
 | file | content |
 | --- | --- |
@@ -385,7 +385,7 @@ def _tables(run: Run, kept: Kept) -> dict[str, pa.Table]:
     frames = {"rounds": rounds[rounds["round"].isin(chosen)]}
 
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
-    if isinstance(run, BundledRun):  # it has lost all other curves
+    if isinstance(run, BundledRun):  # the bundle contains no other curves
         names = [name for name in names if name in run.kept_curves]
     if names:
         frames["curves"] = run.curves(names)

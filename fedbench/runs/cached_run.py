@@ -160,11 +160,11 @@ def _finished(
     if config.keep_state and (checkpoint / MANIFEST).exists():
         state = config.path / STATE
         shutil.rmtree(state, ignore_errors=True)
-        # the checkpoint contains a copy
+        # the checkpoint also contains a copy of these states
         shutil.rmtree(checkpoint / CLIENT_STATES, ignore_errors=True)
         sealed = checked_checkpoint(checkpoint)["sealed"]
         for table in checkpoint.glob("clients_*.parquet"):
-            if table.name not in sealed:  # of the last round
+            if table.name not in sealed:  # a table of the last round
                 table.unlink()
         checkpoint.replace(state)
     shutil.rmtree(checkpoint, ignore_errors=True)
@@ -236,9 +236,9 @@ def _shorter_runs(config: RunConfig) -> Iterator[Run]:
 
 
 def depends_on_rounds(config: RunConfig) -> str:
-    """Return the schedule, noise or method that depends on the total number of rounds.
+    """Return the name of the setting or method that depends on the total number of rounds.
 
-    The result is empty if nothing depends on it.
+    The name is empty if nothing depends on this number.
     """
     if config.local.schedule.depends_on_rounds:
         return "local.schedule=cosine"

@@ -90,7 +90,7 @@ class _Display:
         facts: str,
         line: str,
     ) -> None:
-        """Show the facts in the bar, or print the line if the last one was long ago."""
+        """Show the facts in the bar, or print the line if none was printed for ten seconds."""
         now = time.monotonic()
         if self.terminal:
             self.bars.update(self._task, completed=completed, facts=facts)

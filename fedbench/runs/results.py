@@ -1,4 +1,4 @@
-"""All runs below a directory, including its published reports, also as pandas frames."""
+"""The runs below a directory, including those of published reports; also as pandas frames."""
 
 import os
 import warnings

@@ -109,7 +109,7 @@ class Run:
 
     @property
     def counts(self) -> bool:
-        """Whether the run is complete and did not diverge, so that means include its numbers."""
+        """Whether averages include the run: it is complete and did not diverge."""
         return self.outcome == "done"
 
     @property
@@ -318,7 +318,7 @@ def with_present_names(config: Fields, meta: Fields) -> tuple[Fields, Fields]:
 
 
 def last_row(file: Path) -> Fields | None:
-    """Return the last complete line of a ``rounds.jsonl``, or None without such a line or file.
+    """Return the last complete line of a ``rounds.jsonl``, or None if there is no line or file.
 
     Raises:
         OSError: If the file cannot be read.

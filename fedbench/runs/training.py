@@ -173,7 +173,7 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
 
 @contextmanager
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
-    """Set the threads and rounding of this process for a run inside this block.
+    """Set the number of threads and the rounding of this process for a run in this block.
 
     The engine's threads end with the block.
     """
@@ -421,7 +421,7 @@ class TrainingSession:
         return algorithm.deploy(snapshot.server, clients)
 
     def _diagnostics(self) -> dict[str, Diagnostic]:
-        """Return the diagnostics whose values the methods expose, optional ones if configured."""
+        """Return the diagnostics whose values the methods expose (optional ones if configured)."""
         prepared = self.prepared
         attackers = prepared.scenario.attackers.who
         run = Watched(

@@ -10,7 +10,7 @@ from fedbench.core.errors import RequestError
 # demands of a scenario on a method
 Demand: TypeAlias = Literal[
     "away",  # clients may be missing
-    "chosen",  # clients are missing for other reasons than independent coins at one known rate
+    "chosen",  # clients are missing for reasons other than independent coin flips at one known rate
     "partial",  # clients may take fewer steps
     "weights",  # the weights may not sum to 1
     "message",  # attackers may upload arbitrary values
@@ -147,7 +147,7 @@ def refuse(
         own: Whether the method is the user's own.
 
     Raises:
-        RequestError: If there is such a scenario.
+        RequestError: If a scenario is refused.
     """
     refused = refusals(stage, own)
     for demand, key in needs.items():

@@ -136,7 +136,7 @@ class Attack(Layer, Attackers):
         return {"attackers": self.who.tolist()}
 
     def changed(self, data: FederatedDataset) -> FederatedDataset:
-        """Return the data set with changed training labels of the attackers.
+        """Return the data set with the attackers' training labels changed.
 
         Test and validation examples stay unchanged.
 
@@ -182,7 +182,7 @@ class Attack(Layer, Attackers):
         """
         if not len(self.who):
             return {}
-        # a separate object: its plans of a few clients are not needed elsewhere
+        # a separate object, because its plans for a few clients are not needed elsewhere
         own = Measurements(measurements.task, measurements.engine)
         data = replace(data, validation=None)
 

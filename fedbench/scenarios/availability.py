@@ -193,7 +193,7 @@ def clients(
     weights: Literal["renormalise", "zero"] = "renormalise",
     population: Population,
 ) -> Availability:
-    """Return availability with a probability of being reached for each client.
+    """Return availability in which each client has its own probability of being reached.
 
     The probabilities are the same in all rounds.
 
@@ -301,7 +301,7 @@ def cyclic(
     Args:
         pattern: Pattern over the rounds: ``groups`` or ``sine``.
         groups: Number of groups; one group is reached at a time.
-        block: Number of consecutive rounds of a group's turn.
+        block: Number of consecutive rounds in a group's turn.
         assign: Order in which clients are divided into groups: random, by id, or by most frequent
             label.
         mean: Highest probability of being reached within a period of the sine.

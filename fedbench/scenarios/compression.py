@@ -159,7 +159,7 @@ class Codec:
         return max(1, ceil(self.ratio * count - 1e-9))
 
     def _scales(self, count: int) -> list[int]:
-        """Return the sizes of the groups of values that share a scale of ``sign``."""
+        """Return the sizes of the groups of values that share a scale under ``sign``."""
         if self.per == "vector":
             return [count]
         return [n * m for n, m, _ in self.matrices]
@@ -220,7 +220,7 @@ class Codec:
             factors: Previous factors; zeros initially, None if factors are not kept.
         """
         count = x.shape[1]
-        # a kept state needs messages closer to x than 0 is; unbiased messages may not be
+        # a kept state needs messages closer to x than 0 is; unbiased messages may be further away
         unbiased = self.memory == "none"
         match self.kind:
             case "top_k":

@@ -2,8 +2,8 @@
 
 Updates are clipped, and Gaussian noise is added to their sum. A trusted server releases the
 sequence of its models. The guarantee does not cover the measurements of the harness, and sampling
-and noise come from a seeded hash: a run shows how much accuracy the mechanism costs, but must not
-be deployed as a private mechanism.
+and noise come from a seeded hash: a run shows how much accuracy the mechanism costs, but this
+implementation must not be deployed to protect data.
 
 Sources: McMahan et al., ICLR 2018 (DP-FedAvg, fixed denominator); Andrew et al., NeurIPS 2021, Alg.
 1 (adaptive clipping); Mironov, Talwar and Zhang 2019, and Canonne, Kamath and Steinke, NeurIPS 2020
@@ -40,7 +40,7 @@ from fedbench.scenarios.population import Population, normal, uniform
 from fedbench.scenarios.vectors import shrunk
 from fedbench.simulation.scenario import OWN, RoundPlan
 
-_BOUND = f"{OWN}bound"  # server state: bound of the next round, [1] so that it is no column
+_BOUND = f"{OWN}bound"  # server state: bound of the next round, [1] so that it is not a column
 _SHARE = f"{OWN}unclipped"  # b_k of the clients [C], then b̃
 _EPSILON = f"{OWN}epsilon"  # ε spent so far
 # neighbouring data sets of the guarantee
@@ -62,7 +62,7 @@ class Privacy(Layer):
         epsilon: Budget ε of the planned rounds, given instead of ``noise``; a budget above 1000
             would need almost no noise.
         delta: δ. If None, 1/N^1.1.
-        clip: Bound on the norm of an update; ``adaptive``; or infinity, only without noise.
+        clip: Bound on the norm of an update, ``adaptive``, or infinity (only without noise).
         sampling: Sampling of clients. ``poisson``: every client takes part with probability q;
             ``fixed``: all cohorts have the same size.
         quantile: Share γ of the updates that an adaptive bound leaves unclipped.
@@ -175,7 +175,7 @@ class Privacy(Layer):
         z: float,
         rounds: int = 1,
     ) -> Any:
-        """Return the event of ``rounds`` rounds with noise multiplier z, for the accountant."""
+        """Return the accountant's event for ``rounds`` rounds with noise multiplier z."""
         if self.sampling == "fixed":
             # replacing a client moves the sum by 2C; the library expects noise / sensitivity
             event = dp.SampledWithoutReplacementDpEvent(

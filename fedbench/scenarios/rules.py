@@ -105,7 +105,7 @@ def bulyan(squared: Tensor, f: int) -> Tensor:
 
 
 def nearest_rows(squared: Tensor, count: int) -> Tensor:
-    """Return weights [C, C] of the means of the ``count`` rows nearest to each row.
+    """Return the weights [C, C] that average, for each row, the ``count`` rows nearest to it.
 
     Each row is among its own nearest rows; ties go to the first row (NNM; Allouah et al., AISTATS
     2023, Alg. 2).
@@ -116,7 +116,7 @@ def nearest_rows(squared: Tensor, count: int) -> Tensor:
 
 
 def buckets(drawn: np.ndarray, size: int) -> np.ndarray:
-    """Return weights [B, C] of the means of random groups of ``size`` clients.
+    """Return the weights [B, C] that average random groups of ``size`` clients.
 
     Source: Karimireddy et al., ICLR 2022, Alg. 1. Groups are in the order of their first clients;
     the group with the largest draws may be smaller.
@@ -142,8 +142,8 @@ def geometric_median(
 ) -> Tensor:
     """Return weights b [C] for which z = Σ b_k v_k is the argmin of Σ p_k ‖v_k - z‖.
 
-    Smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which do not need the
-    vectors: since Σ b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2.
+    The weights come from smoothed Weiszfeld iterations (RFA, Pillutla et al., 2022, Alg. 2), which
+    do not need the vectors: since Σ b_k = 1, ‖v_k - z‖² = (D b)_k - b' D b / 2.
 
     Args:
         squared: The squared distances D between the v_k, [C, C].

@@ -155,7 +155,7 @@ def build_scenarios(
 
 
 def _apart(algo: Algorithm, main: bool = True) -> Algorithm:
-    """Return the method in a form that neither sees nor loses the states of scenarios.
+    """Return the method with the states of scenarios hidden from it but preserved.
 
     Scenarios add entries to the uploads. Scalars, and entries that the server's state already
     contains, are copied to the server's state. ``client_init``, ``deploy``, ``instruct`` and

@@ -57,7 +57,7 @@ class RunBatch:
     results: list[RunResult] = field(default_factory=list)
 
     def statuses(self) -> list[str]:
-        """Return the statuses of the ended runs."""
+        """Return the statuses of the runs that have ended."""
         return [result.status for result in self.results]
 
     def add(self, result: RunResult) -> None:

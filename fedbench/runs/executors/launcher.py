@@ -1,4 +1,4 @@
-"""Execution of runs through a Hydra launcher: submitit's for SLURM, joblib's, or another one."""
+"""Execution of runs through a Hydra launcher, such as joblib's, or submitit's for SLURM."""
 
 import sys
 from collections.abc import Sequence

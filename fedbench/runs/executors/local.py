@@ -3,7 +3,7 @@
 Each slot for a run is a standard pool of one process. If a process dies, only its run is lost: the
 pool of its slot is replaced, and the others continue. A process imports torch once and executes one
 run after another, so that its runs share loaded data. On Ctrl-C, the processes of runs wait until
-this process stops them, and the next command resumes their runs.
+this process stops them. Their runs can be resumed by another command.
 """
 
 import multiprocessing

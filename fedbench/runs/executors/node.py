@@ -90,7 +90,7 @@ def read_files(path: Path) -> Files:
 
 
 def write_files(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files of a run to the disk, in the sense of fsync.
+    """Write the files of a run, and flush them to disk with fsync.
 
     Files with the checksums of others are written last, so that the run can be resumed even if
     writing is interrupted.
@@ -108,7 +108,7 @@ def write_files(files: Mapping[str, bytes], path: Path) -> None:
 
 
 class Reporter:
-    """Sender of messages about one attempt: regular ones, and one with files per checkpoint.
+    """Sender of messages about one attempt: at regular intervals, and with files at checkpoints.
 
     Args:
         path: The directory of the run.
