@@ -23,8 +23,8 @@ def fedcm(
     Args:
         local: The local solver, plain SGD.
         alpha: Share α in [0, 1] of the client's own gradient.
-        server_lr: Server step size η_g, applied to Δ_k (the paper's applies to gradients and is
-            ours times η_l τ_k).
+        server_lr: Server step size η_g, applied to Δ_k (the paper's step size applies to gradients
+            and equals ours times η_l τ_k).
         weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
 
     Raises:

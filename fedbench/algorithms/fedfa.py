@@ -46,7 +46,7 @@ def fedfa(
             broadcast model.
         server_sign: Sign of the step along m: -1 steps backwards, as printed; 1 steps forwards, as
             argued in the text.
-        c: Value that replaces an accuracy of 0 and 1-φ = 0.
+        c: Value that replaces an accuracy, or a 1-φ, of 0.
 
     Identity: with equal accuracies and counts, γ_c = 0 and b beyond the last round, the method is
     FedAvg with uniform weights. Deviation: Eq. 11 prints c outside the logarithm, but it must be

@@ -16,8 +16,8 @@ from fedbench.core.options import Natural, NonNegative, Positive
 from fedbench.core.types import ClientInfo, State, weighted_sum
 
 _ZERO = 1e-12  # a client whose vector is shorter than this fraction of the longest did not move
-# a shortest point below this fraction of the mean vector's length is an error of the quadratic
-# program
+# a shortest point below this fraction of the mean vector's length is a rounding error of the
+# quadratic program
 _STILL = 1e-6
 
 
@@ -59,7 +59,7 @@ def fedmdfg(
         server_lr: Server step size η_g.
 
     Identity: with one client and a fixed step, the method is FedAvg; without guidance, d is
-    FedMGDA+'s direction with another length. Deviation: the authors' search allows an increase
+    FedMGDA+'s direction with a different length. Deviation: the authors' search allows an increase
     where a decrease is intended, and its fairness test has no effect.
     """
     gradients = source == "gradient"
@@ -217,9 +217,10 @@ def direction(
 
 
 def _towards_equal(loss: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
-    """Return h [C], the unit part of -1̂ normal to F̂, and the angle of 1̂ and F̂ in degrees.
+    """Return h [C], which points towards equal losses, and the angle of 1̂ and F̂ in degrees.
 
-    Both are 0 if the losses are equal.
+    h is the part of -1̂ orthogonal to F̂, scaled to unit length. Both results are 0 if the losses
+    are equal.
     """
     unit = F.normalize(
         loss * live,

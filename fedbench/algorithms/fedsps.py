@@ -23,7 +23,7 @@ def fedsps(
     γ_b); w <- w - γ ∇F_k. ``local.lr`` is not used.
 
     Args:
-        local: Must be plain SGD, because the method has its own step size.
+        local: The local solver, plain SGD, because the method has its own step size.
         c: Constant c in the denominator of the step size.
         gamma_b: Upper bound γ_b of the step size.
         l_star: Lower bound ℓ* of the loss; below it the step is 0.

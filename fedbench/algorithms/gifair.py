@@ -31,8 +31,8 @@ def gifair(
     Args:
         local: The local solver.
         share: Strength of fairness in [0, 1), as a fraction of the largest λ.
-        form: Where the weights apply: for "server", w <- w - Σ (p_k + λ r_k) Δ_k; for "local", the
-            rate of client k is multiplied by 1 + λ r_k/p_k and the local models are averaged with
+        form: Use of the weights: for "server", w <- w - Σ (p_k + λ r_k) Δ_k; for "local", the rate
+            of client k is multiplied by 1 + λ r_k/p_k and the local models are averaged with
             weights p_k (the paper).
         rank_at: Losses to rank: "before" ranks F_k(w^t); "last" ranks the loss that each client
             measured in its last round. A client without such a loss has sign 0 relative to all

@@ -210,7 +210,7 @@ def _by_data(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
-    """Return a table of runs, with the methods in the paper's order or else sorted by name."""
+    """Return a table of runs, with methods in the paper's order or, without a paper, by name."""
     home = home_of(runs[0].meta["experiment"])
     measured: set[str] = set()
     for run in runs:

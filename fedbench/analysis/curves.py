@@ -18,7 +18,7 @@ def rounds_to(
     target: float,
     lower: bool,
 ) -> float:
-    """Return the first evaluated round at which a curve reaches a target; infinity if none."""
+    """Return the first evaluated round at which a curve reaches a target, or infinity."""
     reached = curve.index[(curve <= target) if lower else (curve >= target)]
     return float(reached[0]) if len(reached) else math.inf
 

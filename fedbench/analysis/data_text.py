@@ -18,7 +18,7 @@ def data_name(run: Run) -> str:
 
 
 def data_facts(run: Run) -> Tree:
-    """Return the setting of a run as texts by dotted key; ``data`` is the name of the data set.
+    """Return a run's setting as text by dotted key; ``data`` is the name of the data set.
 
     User files are identified by name and content. If a run uses all clients, ``data.clients`` is
     their actual number.

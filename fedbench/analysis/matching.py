@@ -248,7 +248,7 @@ class Evidence:
         return self.choices(row)[0]
 
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
-        """Return the runs of several rows, reduced alike if possible, else those of ``find``.
+        """Return the runs of several rows, with the same cuts if possible, else those of ``find``.
 
         If one method has runs at the paper's setting and the others have only reduced ones, the
         reduced runs of all methods can still be compared. If several settings are common to all
@@ -333,7 +333,7 @@ def wanted_under(
 
 
 def _setting_of(run: Run) -> str:
-    """Return a text that identifies a run's setting, regardless of seed and split of the data."""
+    """Return a string that identifies a run's setting, regardless of its seed and data split."""
     keys = setting(run.config)
     keys.pop(SPLIT, None)
     code = [run.meta.get(name) for name in ("files", "code", "revision")]

@@ -99,7 +99,7 @@ def differing(trees: Collection[Tree]) -> set[str]:
 
 
 def rank(value: Any) -> tuple[int, float, str]:
-    """Return a sort key for a value: None first, then numbers, then lists and texts."""
+    """Return a sort key for a value: None first, then numbers, then all other values."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):

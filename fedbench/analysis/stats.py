@@ -190,9 +190,9 @@ def least_blocks(tests: int, alpha: float) -> int | None:
 
     A two-sided test counts as two. A claim can hold with ``least_blocks(1, alpha)`` blocks, because
     each comparison is tested on its own. With ``least_blocks(m, alpha)`` blocks, one of m
-    comparisons whose leads all have the same sign is sure to refute it, whatever the other
-    comparisons are. The result is None if no number is enough, because the random draws limit p
-    for more than 16 pairs.
+    comparisons whose leads all have the same sign is sure to refute it, whatever the results of the
+    others. The result is None if no number is enough, because the random draws limit p for more
+    than 16 pairs.
     """
     for n in range(1, ENUMERATED + 1):
         if tests * least_p(n) <= alpha:

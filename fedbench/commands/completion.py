@@ -16,7 +16,7 @@ def execute(shell: str) -> CommandResult:
         print("\n".join(_candidates()))
         return CommandResult()
     top, parsers = tree()
-    top.add_argument("overrides", nargs="*")  # of the command run, which may be omitted
+    top.add_argument("overrides", nargs="*")  # of ``run``, whose name may be omitted
     for parser in (top, *parsers.values()):
         for action in parser._actions:
             if action.dest == "overrides":
@@ -28,7 +28,7 @@ def execute(shell: str) -> CommandResult:
 
 
 def _candidates() -> list[str]:
-    """Return keys and choices of groups; shells complete the text after = separately."""
+    """Return the keys, and the choices of groups; shells complete the text after = separately."""
     tree = read_yaml(CONFIG_DIR / "config.yaml")
     keys = [key for key in leaves(tree) if key not in ("defaults", "presets")]
     choices = [choice for group in GROUPS for choice in options(group)]

@@ -126,7 +126,7 @@ def _documentation(target: str, section: str) -> str:
 
 
 def _written(name: str, files: Mapping[str, Path]) -> tuple[Tree, list[str]]:
-    """Return the keys of a config file and the files that it includes, and the texts of all."""
+    """Return the keys of a config file and of the files it includes, and the text of each file."""
     text = files[name].read_text(encoding="utf-8")
     own = from_yaml(text) or {}
     tree: Tree = {}

@@ -85,7 +85,7 @@ def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
         text: The key and its value, ``KEY=VALUE``.
 
     Raises:
-        RequestError: If there are none; the message lists the values of the key.
+        RequestError: If there are no such runs; the message lists the values of the key.
     """
     key, equals, wanted = text.partition("=")
     if not equals:

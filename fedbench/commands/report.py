@@ -39,7 +39,7 @@ def report(
         compare: Key whose values are compared by tests, such as ``"algo"``.
         latex: Whether to write the files of a manuscript.
         metric: The metric. Manuscripts and tables accept several, separated by commas.
-        baseline: The only value with which others are compared.
+        baseline: The value with which all others are compared. If None, all pairs are compared.
         alpha: Significance level of the tests.
 
     Returns:

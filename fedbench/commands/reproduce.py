@@ -41,7 +41,7 @@ def execute(
         executor: The executor of the runs, unless a launcher is given.
         profile: ``full``, ``cpu`` or ``smoke``.
         readings: Whether to include runs for other readings of the papers.
-        plan: Whether to show the plan only.
+        plan: Whether to show the plan without executing any runs.
         hours: Time limit in hours. If given, runs whose data are missing are left out.
         seeds: Number of seeds, which replaces the number in the profile.
         experiment: The only experiment whose rows are run.

@@ -51,7 +51,8 @@ def execute(
         debug: Whether to print the traceback of a failed run.
 
     Returns:
-        The result. Its status is 1 if no trial of a method ended well or a run is not done.
+        The result. Its status is 1 if a method has no successful trial, or if a run of the
+        comparison is not done.
 
     Raises:
         RequestError: If the request is invalid.
@@ -104,7 +105,7 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
 
 
 def _outlook(request: TuningRequest, rounds: int) -> str:
-    """Return the maximum number of runs, and the differences that a comparison's seeds can decide.
+    """Return a line on the maximum number of runs, and on the differences that seeds can decide.
 
     Args:
         request: The request.

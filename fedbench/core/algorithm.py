@@ -369,8 +369,8 @@ class Trials:
         drawn: Whether a second cohort evaluates the models. It is as large as the first, drawn
             uniformly and independently of it, and its clients are ``cohort.probe["trial_id"]`` [C].
             Otherwise, the cohort itself evaluates them.
-        vectors: Number of vectors [P] sent to each client, from which it builds all models. If
-            None, J.
+        vectors: Number of vectors [P] sent to each client, from which the client builds all models.
+            If None, J.
     """
 
     propose: Propose
@@ -460,19 +460,19 @@ class Algorithm:
 
 
 class Stage(NamedTuple):
-    """A number of rounds of one algorithm.
+    """Consecutive rounds of one algorithm.
 
-    Most methods are one stage; a factory may return a list of stages.
+    Most methods have a single stage; a factory may return a list of stages.
 
     Attributes:
         algorithm: The algorithm; the model is passed from one stage to the next.
         rounds: Number of rounds.
         sampler: Draws the cohorts. If None, the run's sampler.
-        eligible: Maps the server state to a mask [N] of the clients that may be drawn. All clients
-            with training examples may be drawn if it is None or selects none of them.
+        eligible: Maps the server state to a mask [N] of the clients that may be drawn. If None, or
+            if no client is selected, all clients with training examples may be drawn.
         after: Called after every round in which a result arrived; may change states and labels.
         keep: Entries of the server and client states that are carried over from the previous stage.
-            The method does not see the entries of the server state.
+            Carried-over entries of the server state are hidden from the method.
     """
 
     algorithm: Algorithm

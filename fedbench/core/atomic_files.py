@@ -207,7 +207,7 @@ def move_files(
 
 
 def to_disk(path: Path) -> None:
-    """Flush a file or the entries of a directory to disk, to survive a power failure."""
+    """Flush a file or a directory's entries to disk, so that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -198,7 +198,7 @@ def yogi(
     tau: float,
     v0: float | None,
 ) -> Optimizer:
-    """Return Yogi (Zaheer et al., NeurIPS 2018): Adam without bias correction, with another v.
+    """Return Yogi (Zaheer et al., NeurIPS 2018): Adam with a different v, no bias correction.
 
     v <- v - (1-β2) g² sign(v - g²). For arguments, see ``adam``.
     """

@@ -124,7 +124,7 @@ def fold_in(base: int, *coordinates: Integers) -> Integers:
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Return a new CPU generator, for a purpose that needs many draws at once.
 
-    Drawing the initial model is such a purpose.
+    The initial model, for example, is drawn with it.
     """
     import torch
 

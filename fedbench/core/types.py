@@ -128,7 +128,7 @@ Kind = Literal[
     "every",  # the step needs every single vector
     "several",  # the step uses several vectors with different units
     "masks",  # uploads are masked
-    "integrates",  # the server keeps a mean of client states that only increments change
+    "integrates",  # the server keeps a mean of client states that changes only by increments
     "replaces",  # uploads replace server values
     "moments",  # second moments are sent in both directions
     "moments down",  # second moments are only in the broadcast

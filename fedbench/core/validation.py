@@ -42,7 +42,7 @@ def validate(
     kind: Any,
     remedy: str = "",
 ) -> Any:
-    """Return a value, validated and converted as a type declares.
+    """Return a value after validating and converting it according to a type.
 
     Args:
         name: Name of the argument or key, for the message.

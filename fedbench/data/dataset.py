@@ -141,7 +141,7 @@ class Rows:
         return Rows.from_flat(index, self.counts[ids])
 
     def to(self, device: torch.device) -> Rows:
-        """Return the rows with the index on ``device``."""
+        """Return the same rows with their index moved to ``device``."""
         return replace(self, index=self.index.to(device))
 
 

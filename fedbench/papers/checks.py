@@ -48,8 +48,8 @@ class Compare(Entry):
             same place.
         by: The lead that must be exceeded, in the printed unit (the interpretation of "clearly"). A
             negative value is a lag that must not be reached (non-inferiority). If it is negative
-            and both lists contain the same methods, any two methods must differ by less: one
-            comparison per pair, of two one-sided tests.
+            and both lists contain the same methods, any two methods must differ by less: there is
+            one comparison per pair, made up of two one-sided tests.
         label: Description of the check's only comparison; if empty, it is generated.
     """
 
@@ -233,7 +233,7 @@ _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of final clients, not of 
 
 @dataclass(frozen=True)
 class Curves(Entry):
-    """A check that the curves of some runs of a figure have a better measure than others.
+    """A check that a measure of the curves is better for some runs of a figure than for others.
 
     Attributes:
         measure: Measures, each tested separately.
@@ -243,7 +243,7 @@ class Curves(Entry):
         threshold: Accuracy threshold for the measures below and at_least.
         share: Interpretation of "far fewer" or "clearly smoother", such as 0.8: the value of the
             better side must be below this share of the worse side's. Only for non-negative measures
-            of which less is better.
+            for which lower is better.
         by: The lead that must be exceeded, in the shown unit. A negative value is a lag that must
             not be reached.
         label: Description of the check's only comparison; if empty, it is generated.
@@ -262,9 +262,9 @@ class Curves(Entry):
     kind: Literal["curves"] = "curves"
 
     def validate(self, known: Known) -> None:
-        """Refuse unknown fields, a missing threshold, an unsuitable share and empty selections.
+        """Reject unknown fields, a missing threshold, an unsuitable share and empty selections.
 
-        A share is unsuitable for measures of which more is better.
+        A share is unsuitable if higher values of the measure are better.
         """
         for measure, name in product(self.measure, self.fields):
             if measure not in _OF_CLIENTS and not is_field(name):
@@ -292,7 +292,7 @@ class Curves(Entry):
 
 @dataclass(frozen=True)
 class Limit(Entry):
-    """A check that a measure of each of some runs in a figure stays on one side of a bound.
+    """A check that a measure stays on one side of a bound for every selected run of a figure.
 
     Attributes:
         measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the

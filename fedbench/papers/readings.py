@@ -1,4 +1,4 @@
-"""Open points of a paper: readings that may affect verdicts, gaps and contradictions."""
+"""Open points of a paper: gaps, contradictions, and readings that may affect verdicts."""
 
 from __future__ import annotations
 

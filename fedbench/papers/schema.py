@@ -111,7 +111,7 @@ class Setup(Entry):
 
 @dataclass(frozen=True)
 class Reported(Entry):
-    """A printed number in the unit of its metric, with its ± or None."""
+    """A printed number in the unit of its metric, with its ± if there is one."""
 
     mean: float
     std: float | None
@@ -174,7 +174,7 @@ class Tuning(Entry):
     """Sentences on tuned hyperparameters; the rows use the values that the paper states.
 
     Attributes:
-        paper: Hyperparameters that the paper says it tuned, and the methods.
+        paper: Hyperparameters that the paper says it tuned, and the tuned methods.
         here: Hyperparameters tuned with fedbench because the paper states no value, or a statement
             that there are none.
     """
@@ -278,7 +278,7 @@ class Figure(Entry):
 
 @dataclass(frozen=True)
 class Claim(Entry):
-    """A statement of the paper.
+    """A statement in the paper.
 
     Attributes:
         text: The statement, paraphrased.

@@ -248,7 +248,7 @@ def as_published(run: Run) -> Run:
 
 
 def named_files(run: Run) -> Tree:
-    """Return the user files of a run by dotted key, as names with the start of their digests."""
+    """Return the user files of a run by dotted key, as file names with abbreviated digests."""
     return {
         key: f"{_BESIDES_NAME.sub('', config_value(run.flat[key]))} ({digest[:10]})"
         for key, digest in run.meta.get("files", {}).items()

@@ -19,7 +19,7 @@ from fedbench.core.types import ClientInfo, State, Step, weighted_sum
 
 
 def participants(num_clients: int, examples: Sequence[int] | None) -> int:
-    """Return the number of clients with training examples; all if the counts are unknown."""
+    """Return the number of clients with training examples, or of all clients if this is unknown."""
     return num_clients if examples is None else sum(n > 0 for n in examples)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 # weight of the proximal term, relative to the mean squared length; the rounding error is at most
 # 1e-10 / _PROXIMAL
 _PROXIMAL = 1e-6
-_TOLERANCE = 1e-11  # on sums and bounds
+_TOLERANCE = 1e-11  # of the solver, on sums and bounds
 _NARROW = 1e-6  # if the bounds leave less freedom than this, there is only one choice
 _STEPS = 50  # maximum; if x changes by s in a step, the residual is _PROXIMAL * s
 _COLUMNS = 2**22  # number of values converted to float64 at once

@@ -70,9 +70,10 @@ def estimate_levels(
 ) -> State:
     """Return the server state with "level" [N], the share of wrong labels of each client.
 
-    Clients in the component with the higher scores are noisy; clients without a score (fewer than
-    three examples) count as clean. A noisy client's level is the share of its losses in the higher
-    component of a mixture fitted to its losses.
+    A mixture of two Gaussians is fitted to the clients' scores, and the clients in its higher
+    component are noisy; clients without a score (fewer than three examples) count as clean. A noisy
+    client's level is the share of its losses in the higher component of a second mixture, fitted to
+    these losses.
     """
     scores = server["lid"].numpy(force=True)
     able = np.flatnonzero(scores > 0)

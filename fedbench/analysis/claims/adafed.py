@@ -97,7 +97,7 @@ def _two_clients(
     label: str,
     lead: Callable[[pd.Series, pd.Series], float],
 ) -> Iterator[Comparison]:
-    """Yield a comparison per setup of Figure 3: ``lead`` of the two clients' losses against 0."""
+    """Yield, per setup of Figure 3, a comparison of ``lead`` of the two clients' losses with 0."""
     for shown in figure_runs(evidence, "figure3").values():
         runs = runs_of(shown, "adafed")
         leads = {}

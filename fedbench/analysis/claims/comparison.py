@@ -220,7 +220,7 @@ def above(
     differences: PerUnit,
     runs: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of differences, one per unit, with 0.
+    """Compare differences, one per unit, with 0, and return the comparison.
 
     If one of the underlying runs diverged, the comparison is undecided.
     """
@@ -236,10 +236,10 @@ def tested(
     differences: PerUnit,
     runs: Sequence[MatchedRuns],
 ) -> Comparison:
-    """Return the comparison of differences, computed from ``runs``, with 0.
+    """Compare differences computed from ``runs`` with 0, and return the comparison.
 
-    A difference is infinite if a run diverged (``with_diverged``). It is NaN if there is no number;
-    such units are left out.
+    A difference is infinite if a run diverged (``with_diverged``). Units whose difference is NaN,
+    because it could not be computed, are left out.
     """
     by_split = any(side.reading.splits == "drawn" for side in runs)
     by_block = _by_block(with_diverged(differences), by_split)

@@ -314,8 +314,8 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
 def _ratio(sides: Sequence[MatchedRuns], field: str) -> PerUnit:
     """Return the ratio of the last values of a field in two rows.
 
-    The field is a sum over rounds, so its last value is used even if best rounds are read
-    otherwise.
+    The field is a sum over rounds, so its last value is used even if the reading takes other
+    metrics from best rounds.
     """
     curves = aligned(*(runs.curve(field) for runs in sides))
     ratios = {}

@@ -59,7 +59,7 @@ class Verdict:
 
     @property
     def untuned(self) -> bool:
-        """Whether rows tuned with fedbench are compared with rows that were not."""
+        """Whether rows tuned with fedbench are compared with rows that were not tuned."""
         return any(c.untuned for c in self.comparisons)
 
     @property
@@ -68,8 +68,8 @@ class Verdict:
 
         The outcome is ``hold`` or ``fail``. The property is None if the blocks allow both outcomes,
         whichever verdict was reached. A claim can hold if every comparison can be shown. It is sure
-        to fail if a comparison whose leads all have the same sign refutes it, whatever the other
-        comparisons are (``least_blocks``).
+        to fail if a comparison whose leads all have the same sign refutes it, whatever the results
+        of the others (``least_blocks``).
         """
         if self.word not in DECIDED or not self.comparisons:
             return None
