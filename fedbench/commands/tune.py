@@ -78,7 +78,7 @@ def execute(
 
     if len(chosen) < 2:
         raise RequestError(
-            "fewer than two methods have a trial that ended well; there is nothing to compare"
+            "fewer than two methods have a successful trial; there is nothing to compare"
         )
     configs = [composer.config(overrides) for overrides in _table_runs(chosen)]
     batch = RunBatch(configs, config_dir, debug)

@@ -278,7 +278,7 @@ class Curves(Entry):
             )
             if self.share is not None and more:
                 raise ValueError(
-                    "share needs numbers of which less is better, such as rounds or a training "
+                    "share needs a measure for which lower is better, such as rounds or a training "
                     f"loss; got {measure} of {name}"
                 )
         _refuse_empty(

@@ -345,7 +345,11 @@ def test_a_share_of_the_rounds_of_the_other(rounds, kind):
     ("measure", "share", "words"),
     [
         ("rounds", 1.0, "share: must be < 1, got 1.0"),
-        ("area", 0.5, "share needs numbers of which less is better.* got area of accuracy_mean"),
+        (
+            "area",
+            0.5,
+            "share needs a measure for which lower is better.* got area of accuracy_mean",
+        ),
     ],
 )
 def test_shares_that_mean_nothing_are_refused(measure, share, words):
