@@ -1,4 +1,4 @@
-"""FedAdam and related methods: adaptive server optimizers (Reddi et al., ICLR 2021), FedAMS."""
+"""FedAdam and related methods: adaptive server optimizers (Reddi et al., ICLR 2021), and FedAMS."""
 
 from typing import Literal
 

@@ -139,8 +139,8 @@ def compare(
 
     Args:
         runs: Runs on disk. Unfinished runs are not counted. A diverged run is counted as worse than
-            its partner by the largest difference among the other seeds, but its numbers do not
-            enter any mean.
+            its partner by the largest difference among the other seeds, but its numbers are
+            excluded from means.
         key: ``algo``, ``data``, ``model`` or a dotted configuration key.
         metric: A key of ``rounds.jsonl``; its value in the last round is compared.
         baseline: The value that all others are compared with, given by its name in the tables or

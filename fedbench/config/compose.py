@@ -1,4 +1,4 @@
-"""Composition of a typed configuration from override texts.
+"""Composition of a typed configuration from override strings.
 
 Hydra composes the config groups, this module sets keys and presets, and the schema parses the
 result. Hydra needs 0.03 s per choice of config groups, and a plan contains thousands of

@@ -51,7 +51,7 @@ class Override:
         added: Whether the key is added (``+key=value``).
         value: The parsed value; None for a sweep.
         sweeps: Whether the override has several values.
-        values: The texts of a sweep's values; empty if they cannot be listed, as for
+        values: The values of a sweep, as strings; empty if they cannot be listed, as for
             ``interval(0,1)``.
         chooses: Whether the override chooses from a config group or configures Hydra, rather than
             setting a key.
@@ -77,7 +77,7 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     """Return parsed overrides; ``experiment=null`` and ``debug=null`` cancel an earlier choice.
 
     Raises:
-        RequestError: If a text is not an override, deletes a key, or assigns a config group
+        RequestError: If a string is not an override, deletes a key, or assigns a config group
             anything but one choice.
     """
     overrides: list[Override] = []
@@ -169,7 +169,7 @@ def by_hydra(text: str) -> HydraOverride:
 
 
 def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """Return the override texts in one string, several strings or a nested mapping.
+    """Return, as strings, the overrides given by a string, several strings or a nested mapping.
 
     Args:
         given: ``"algo=fedavg rounds=5"`` is split as by a shell; ``{"local": {"lr": 0.1}}`` becomes
@@ -207,7 +207,7 @@ def as_value(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, so that Hydra reads it literally."""
+    """Return a string in quotes, so that Hydra reads it literally."""
     doubled = re.sub(r"(\\*)('|$)", r"\1\1\2", text)  # backslashes before a quote or at the end
     return "'" + doubled.replace("'", "\\'") + "'"
 

@@ -10,7 +10,7 @@ from fedbench.config.descriptions import method_name
 from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 
-_MOST = 4  # maximum number of names listed in a title, or of texts in a sentence
+_MOST = 4  # maximum number of names listed in a title, or of descriptions in a sentence
 
 
 def title_of_runs(runs: Iterable[Run]) -> str:
@@ -81,9 +81,9 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _joined(texts: Mapping[str, set[str]]) -> str:
-    """Return the texts of a fact, each with its methods if they differ between texts.
+    """Return the descriptions of a fact, each with its methods if they differ between them.
 
-    If there are too many texts to be readable, only their number is given.
+    If there are too many descriptions to be readable, only their number is given.
     """
     if len(texts) == 1:
         return next(iter(texts))

@@ -132,6 +132,6 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the source expression that allows a text in a security policy."""
+    """Return the source expression that allows a string in a security policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

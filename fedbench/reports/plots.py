@@ -152,7 +152,7 @@ def means(
 
 
 def _draw_means(axes: Any, series: Series) -> None:
-    """Draw the means of a series with their bars and texts."""
+    """Draw the means of a series with their bars and labels."""
     y = pd.DataFrame(series.y).dropna(axis=1, how="all")
     x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
     with np.errstate(invalid="ignore"):  # diverged runs have no spread
@@ -194,7 +194,7 @@ Pictures = Sequence[tuple[str, Callable[..., Figure], Sequence[Panel]]]
 
 @dataclass(frozen=True)
 class DrawnFigure:
-    """A picture of a figure, with the texts below it.
+    """A picture of a figure, with the text below it.
 
     Attributes:
         name: Name of the files; for a paper's figure, it begins with the paper's id.

@@ -21,8 +21,8 @@ class Cell:
 
     Attributes:
         text: The displayed text.
-        number: The displayed number, which is the sort key on the page; None for a text or a
-            missing number.
+        number: The displayed number, which is the sort key on the page; None for text or a missing
+            number.
         best: Whether the number is the best in its column.
         tone: ``good`` or ``bad`` for a verdict; empty otherwise.
         std: The sample STD displayed with the number, or None.
@@ -73,7 +73,7 @@ def table_of(
     caption: str = "",
     notes: Iterable[str] = (),
 ) -> Table:
-    """Return a table built from cells, texts and counts."""
+    """Return a table built from cells, strings and counts."""
     cells = tuple(tuple(map(_cell, row)) for row in rows)
     return Table(
         title,

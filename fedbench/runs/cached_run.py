@@ -48,7 +48,7 @@ class Outcome:
     Attributes:
         run: The run on disk, which is done or has diverged.
         fresh: Whether the run was trained just now.
-        signal: Signal received in the last round that asks this process to end, or None.
+        signal: A signal to end this process, if one was received in the last round, else None.
     """
 
     run: Run

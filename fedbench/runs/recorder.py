@@ -1,10 +1,10 @@
 """Files of a run, written during training.
 
-A run is complete when DONE exists, and it can be read without the code that created it. Only
-``rounds.jsonl`` grows in place; a resumed run truncates it to the length in the checkpoint. All
-other files are replaced. A checkpoint is valid once its manifest exists, and a run is complete once
-DONE exists. Both files are written last, contain the checksums of all files that belong to them,
-and are flushed to disk with fsync before anything older is removed.
+A run can be read without the code that created it. Only ``rounds.jsonl`` grows in place; a resumed
+run truncates it to the length in the checkpoint. All other files are replaced. A checkpoint is
+valid once its manifest exists, and a run is complete once DONE exists. Both files are written last,
+contain the checksums of all files that belong to them, and are flushed to disk with fsync before
+anything older is removed.
 """
 
 import errno

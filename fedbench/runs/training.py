@@ -97,8 +97,8 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
             it.
 
     Returns:
-        A signal received in the last round that asked this process to end, or None. The run is
-        complete nevertheless.
+        A signal to end this process, if one was received in the last round, else None. The run is
+        complete in either case.
 
     Raises:
         Exception: Any error that ended the run early. ``meta.json`` then has the status "failed",
