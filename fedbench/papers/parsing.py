@@ -65,8 +65,8 @@ def parse(
         kind: The type, an ``Entry`` or any other type that pydantic can read.
         value: The value.
         where: Location of the value, for messages.
-        known: Sections that the value may refer to; its own sections are added. If None, references
-            are not checked.
+        known: Sections that the value may refer to; the value's own sections are added to them. If
+            None, references are not checked.
 
     Raises:
         RequestError: If the value is invalid; the message states the first fault.

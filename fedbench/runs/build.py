@@ -129,7 +129,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:
-    """Return the configuration for one process of a run; only the first one tracks and traces."""
+    """Return the configuration for a process of a run; only the first has a tracker and a trace."""
     engine = config.engine
     if engine.profile:  # a trace shows only the calling thread
         engine = replace(engine, workers=1, profile=not rank)

@@ -185,7 +185,7 @@ class BatchDisplay(_Display):
         ended: Sequence[str],
         running: Sequence[RunProgress],
     ) -> None:
-        """Show the progress of the runs, given the statuses of the ended runs."""
+        """Show the progress of the runs, given the statuses of the runs that have ended."""
         line = self.line(ended, running)
         self.update(len(ended), line, line)
 

@@ -104,7 +104,7 @@ class Comparison:
 
     @property
     def fewest(self) -> int:
-        """Number of blocks, the smallest over all parts; 0 if a part has not been run."""
+        """Number of blocks (the smallest number over all parts); 0 if a part has not been run."""
         return min((part.fewest for part in self.parts), default=self.n)
 
     def factor(self, ahead: bool) -> int:

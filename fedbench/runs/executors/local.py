@@ -186,7 +186,7 @@ class _Pools:
         self._jobs[future] = _Job(slot, config)
 
     def _wait(self) -> None:
-        """Wait until a run ends or the next display update is due, and collect ended runs."""
+        """Wait until a run ends or the next display update is due, and collect finished runs."""
         ended, _ = wait(self._jobs, self._display.every, FIRST_COMPLETED)
         for future in ended:
             job = self._jobs.pop(future)

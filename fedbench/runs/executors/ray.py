@@ -324,7 +324,7 @@ class _Driver:
                 self._send(run, node)
 
     def _prepare(self, run: _Run) -> bool:
-        """Return whether a run can be sent: it is unfinished and no other process works on it."""
+        """Return whether a run can be sent: it is unfinished and not locked by another process."""
         if run.recorder is not None:  # prepared earlier, and lost by a node
             return True
         config = run.config
@@ -399,7 +399,7 @@ class _Driver:
                     run.write(self._ray.get(reference, timeout=SILENT_SECONDS))
 
     def _collect(self, reference: Any) -> None:
-        """Process the result and the files of an ended task."""
+        """Process the result and the files of a task that has ended."""
         run = self._running.pop(reference)
         errors = self._ray.exceptions
         files: Files = {}
