@@ -22,7 +22,7 @@ def adafed(
     loss_at: Literal["before", "after"] = "before",
     normalize_loss: Literal["none", "mean"] = "none",
 ) -> Algorithm:
-    """AdaFed: a direction along which the loss of every client decreases ∝ its loss^γ.
+    """AdaFed: a direction along which every client's loss decreases in proportion to loss^γ.
 
     Source: Hamidi & Yang, TMLR 2024, Alg. 1.
 
