@@ -52,6 +52,32 @@ def test_one_full_batch_step_is_adam(alpha):
         assert last["c_m"] == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
 
+def test_one_minibatch_step_is_minibatch_adam():
+    """With α = 0, and the length of the minibatch's own gradient, it is Adam on changing minibatches.
+
+    Clients 2t and 2t + 1 hold the two minibatches of round t. A client makes one step on all that it
+    holds, so that its minibatch, its step and the length are of the same examples.
+    """
+    data = federation(sizes=[4, 9] * 10)
+    seen = snapshots(
+        make("adafedadam", alpha=0.0, server_lr=1e-2),
+        data,
+        work=LocalWork(0.05, None),
+        rounds=10,
+        sampler=lambda t, n, seed: np.array([2 * t, 2 * t + 1]),
+    )
+    task = task_for(data)
+    w = torch.nn.Parameter(start_of(data))
+    adam = torch.optim.Adam([w], lr=1e-2)
+    owned = [torch.as_tensor(rows) for rows in data.train.split()]
+    for t in range(10):
+        rows = torch.cat(owned[2 * t : 2 * t + 2])
+        adam.zero_grad()
+        torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
+        adam.step()
+        assert close(seen[t + 1].server["w"], w.detach(), 1e-9)
+
+
 def test_the_length_over_all_data_is_not_minibatch_adam():
     """One client, one step on 4 of 40 examples: χ η sign(g), with χ not 1; Adam's is η sign(g).
 
