@@ -53,10 +53,10 @@ def test_one_full_batch_step_is_adam(alpha):
 
 
 def test_one_minibatch_step_is_minibatch_adam():
-    """With α = 0, and the length of the minibatch's own gradient, it is Adam on changing minibatches.
+    """With α = 0 and the length of the minibatch's own gradient, it is Adam on new minibatches.
 
-    Clients 2t and 2t + 1 hold the two minibatches of round t. A client makes one step on all that it
-    holds, so that its minibatch, its step and the length are of the same examples.
+    Clients 2t and 2t + 1 hold the two minibatches of round t. A client makes one step on all that
+    it holds, so that its minibatch, its step and the length are of the same examples.
     """
     data = federation(sizes=[4, 9] * 10)
     seen = snapshots(
