@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+import yaml
 from reference_clients import loss_and_grad
-from tools import federation, final, make, simulated, task_for
+from tools import ROOT, close, federation, final, make, simulated, task_for
 
 from fedbench.core.algorithm import Stage
 from fedbench.core.optim import SGD
@@ -20,6 +21,7 @@ from fedbench.simulation.local_work import LocalWork
 D = torch.float64
 UNIFORM = {"weights": "uniform"}
 FEDAVG = ("fedavg", UNIFORM)
+REDUCTIONS = yaml.safe_load((ROOT / "tests/algorithms/reductions.yaml").read_text())
 
 FULL = LocalWork(lr=0.1, batch_size=None)
 BATCHES = LocalWork(
@@ -69,6 +71,14 @@ def objective_of(data, combine):
     """A function of w: of the losses of all clients."""
     clients = clients_of(data)
     return lambda w: combine(np.array([loss_and_grad(w, x, y)[0] for x, y in clients]))
+
+
+def assert_descends(method, data, combine):
+    """Assert that one full-batch step is against the slope of a function of the clients' losses."""
+    start = start_of(data)
+    step = start - trained(method, data, rounds=1, work=FULL)
+    slope = slope_of(objective_of(data, combine), start.numpy())
+    assert close(step / FULL.lr, slope, 1e-7)
 
 
 def trained(method, data=None, solver=SGD, **how):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import yaml
 from reference_fair import guided_direction
 from tools import close, make
 from toy_problems import (
@@ -139,32 +140,35 @@ def test_vectors_of_absent_clients_are_kept_for_one_round():
         server = after
 
 
-@pytest.mark.parametrize(
-    ("halvings", "ratio", "changed", "sizes"),
-    [
-        (2, 1.0, False, [2, 1, 0.5, 0.25, 0.125]),
-        (2, 1.0, True, [0.5, 0.25, 0.125]),
-        (1, 2.5, False, [1, 0.5, 0.25, 0.125]),  # down to 1/2 · 1/2 / 2.5 = 0.1
-    ],
-)
+# halvings, ratio, whether it has changed, step sizes
+SIZES = """
+- [2, 1.0, false, [2, 1, 0.5, 0.25, 0.125]]
+- [2, 1.0, true, [0.5, 0.25, 0.125]]
+# down to 1/2 * 1/2 / 2.5 = 0.1
+- [1, 2.5, false, [1, 0.5, 0.25, 0.125]]
+"""
+
+
+@pytest.mark.parametrize(("halvings", "ratio", "changed", "sizes"), yaml.safe_load(SIZES))
 def test_step_sizes_by_hand(halvings, ratio, changed, sizes):
     found = step_sizes(0.5, halvings, ratio, changed=changed)
     assert found.tolist() == sizes
 
 
-@pytest.mark.parametrize(
-    ("trials", "guided", "best"),
-    [
-        # client 1 is worse off, then both fall by 0.1
-        ([[1.0, 1.5], [1.85, 0.85], [1.5, 0.5]], False, 1),
-        ([[1.0, 1.5], [1.9, 0.95], [1.5, 0.5]], False, 2),
-        # 0.4 to 1 is as uneven as 1 to 2, and more
-        ([[1.0, 0.4], [1.0, 0.8], [1.5, 0.5]], True, 1),
-        # none: the first with a smaller sum
-        ([[3.0, 0.1], [1.0, 1.5], [0.1, 1.1]], False, 1),
-        ([[np.inf, np.inf], [np.nan, 2.0], [2.5, 1.5]], False, 2),
-    ],
-)
+# losses of the two clients after each trial, whether the step is guided, number of the best trial
+TRIALS = """
+# client 1 is worse off, then both fall by 0.1
+- [[[1.0, 1.5], [1.85, 0.85], [1.5, 0.5]], false, 1]
+- [[[1.0, 1.5], [1.9, 0.95], [1.5, 0.5]], false, 2]
+# 0.4 to 1 is as uneven as 1 to 2, and more
+- [[[1.0, 0.4], [1.0, 0.8], [1.5, 0.5]], true, 1]
+# none: the first with a smaller sum
+- [[[3.0, 0.1], [1.0, 1.5], [0.1, 1.1]], false, 1]
+- [[[.inf, .inf], [.nan, 2.0], [2.5, 1.5]], false, 2]
+"""
+
+
+@pytest.mark.parametrize(("trials", "guided", "best"), yaml.safe_load(TRIALS))
 def test_the_chosen_step_by_hand(trials, guided, best):
     """Losses (2, 1) before; every loss has to fall by 0.1, and become more even where the step is
     guided.

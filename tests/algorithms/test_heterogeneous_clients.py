@@ -13,6 +13,7 @@ from toy_problems import (
     DRAWN,
     FEDAVG,
     FULL,
+    REDUCTIONS,
     UNIFORM,
     apart,
     with_idle_clients,
@@ -24,41 +25,14 @@ from fedbench.simulation.local_work import LocalWork
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.6])
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (
-            ("mofedsam", {"rho": 0.0, "alpha": 0.3}),
-            ("fedcm", {"alpha": 0.3}),
-        ),
-        (
-            ("mofedsam", {"rho": 0.4, "alpha": 1.0}),
-            ("fedsam", {"rho": 0.4}),
-        ),
-        (
-            ("fedspeed", {"rho": 0.0, "prox": 0.3, "server": "all"}),
-            ("feddyn", {"alpha": 0.3}),
-        ),
-        (
-            ("fedspeed", {"alpha": 0.0, "prox": 0.3, "server": "all"}),
-            ("feddyn", {"alpha": 0.3}),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), REDUCTIONS["pairs"])
 def test_reduces_to_another_method(one, other, participation):
     how = {"rounds": 5, "work": DRAWN, "participation": participation}
     assert apart(one, other, **how) < 1e-10
     assert apart(one, FEDAVG, **how) > 1e-3
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        ("fedcm", {"alpha": 0.3}),
-        ("mimelite", {"beta1": 0.7}),
-        ("mofedsam", {"rho": 0.0, "alpha": 0.3}),
-    ],
-)
+@pytest.mark.parametrize("method", REDUCTIONS["fedavgm_of_one_step"])
 def test_one_step_per_round_makes_it_fedavgm(method):
     momentum = ("fedavgm", {"beta": 0.7, "server_lr": 0.3, **UNIFORM})
     how = {"rounds": 6, "participation": 0.6}
