@@ -10,11 +10,9 @@ from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
-from fedbench.analysis.table_model import Coverage
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
 from fedbench.reports.claim_texts import (
-    Judged,
     blocks_text,
     counts_text,
     interval_text,
@@ -31,7 +29,6 @@ from fedbench.reports.claim_texts import (
 )
 from fedbench.reports.paper import (
     PaperReport,
-    PaperSummary,
     claims_rows,
     comparisons_csv,
     readings_csv,
@@ -302,23 +299,6 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
 
 
 # ---- counts
-
-
-def summary(*claims):
-    return PaperSummary(
-        "x",
-        "X",
-        "",
-        Coverage(),
-        claims,
-        runs=0,
-        hours=0.0,
-    )
-
-
-def test_without_claims_there_is_nothing_to_count():
-    assert summary().claims_text == "0 claims"
-    assert summary(Judged("a", "holds")).claims_text == "1 claim: 1 hold"
 
 
 def test_every_word_on_the_page_has_an_icon():

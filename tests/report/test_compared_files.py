@@ -7,7 +7,6 @@ from statistics import mean, stdev
 import pytest
 from fake_runs import fake, measured
 from report_runs import call, files, leave_runs, text_of
-from table_readers import read_csv
 
 SEEDS = range(7)
 WORDS = ("--compare", "algo", "--metric", "test_loss")
@@ -79,16 +78,3 @@ def test_a_method_with_a_run_that_diverged_is_not_the_best(runs, tmp_path):
     assert f"{name} & \\textbf" in table.read_text()
     assert call("report", str(root), *WORDS)[0] == 0
     assert f"{name} & \\textbf" not in table.read_text()
-
-
-def test_means_in_full_precision(compared):
-    rows = read_csv((compared / "means.csv").read_text())
-    assert {row["method"] for row in rows} == set(MEANS)
-    for row in rows:
-        algo = row["method"]
-        assert (row["seeds"], row["table"]) == ("7", "synthetic_leaf: test loss")
-        assert float(row["test loss"]) == pytest.approx(MEANS[algo], rel=1e-12)
-        assert float(row["test loss STD"]) == pytest.approx(
-            stdev(losses(algo)),
-            rel=1e-12,
-        )

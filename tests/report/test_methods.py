@@ -2,7 +2,6 @@
 
 import yaml
 from fake_runs import change_facts, fake
-from report_runs import call
 from tools import ALGORITHMS, ROOT
 
 from fedbench.config.descriptions import citation, method_name
@@ -141,11 +140,3 @@ def test_every_method_and_every_public_source_has_a_name_in_print():
     sources = yaml.safe_load((ROOT / "conf" / "citations.yaml").read_text(encoding="utf-8"))
     nameless = {name for name in sources if not citation(f"fedbench.data.sources.{name}").name}
     assert nameless == {"huggingface", "imagefolder", "leaf_json", "npz"}
-
-
-def test_the_page_of_own_runs_starts_with_them(tmp_path, no_figures):
-    runs(tmp_path, fedavg=[{}], qfedavg=[{}])
-    assert call("report", str(tmp_path))[0] == 0
-    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    assert f"<h1>FedAvg and q-FedAvg on {DATA}</h1>" in page
-    assert page.index("The local learning rate is 0.1. ") < page.index('id="others"')

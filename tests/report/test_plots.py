@@ -181,18 +181,9 @@ def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend
 
 def test_bands_and_bars_are_explained():
     """One seed has neither band nor bar, hence nothing to explain."""
-    assert legend(
-        drawn(
-            curves,
-            [panel(series(seeds=1))],
-        )
-    ) == ["a"]
-    assert legend(
-        drawn(
-            means,
-            [panel(series(seeds=1))],
-        )
-    ) == ["a"]
+    for picture in (curves, means):
+        figure = drawn(picture, [panel(series(seeds=1))])
+        assert legend(figure) == ["a"]
     assert legend(
         drawn(
             means,

@@ -103,14 +103,6 @@ def paths_of(results):
     return pd.read_parquet(results / "report" / "runs.parquet")["path"].tolist()
 
 
-def test_the_published_runs_of_a_paper_that_is_named_are_reported(shelf):
-    write_report(shelf, parts=("adafedadam",))
-    assert seeds_of_table4(shelf) == ["3"] * 3
-    runs = shelf.parent / "runs"
-    paths = [run.path.relative_to(runs) for run in Results(runs)]
-    assert paths_of(shelf) == [path.as_posix() for path in paths]
-
-
 def test_the_published_runs_of_a_paper_with_a_run_on_disk_are_reported(shelf):
     fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
     write_report(shelf)
@@ -155,14 +147,3 @@ def test_a_paper_without_runs_in_the_directory_is_reported_only_if_it_is_named(s
     status, _, err = call("report", str(shelf), "--paper", "fedfa")
     assert status == 2
     assert "contains no runs" in err
-
-
-def test_a_damaged_bundle_is_refused_if_its_paper_is_reported(shelf):
-    fake(shelf, "smoke", "fedavg", seeds=(0,))
-    next((shelf / "published/adafedadam/evidence").rglob("*.parquet")).write_bytes(b"PAR1")
-    status, _, err = call("report", str(shelf))
-    assert (status, err) == (0, "")
-    fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
-    status, _, err = call("report", str(shelf))
-    assert status == 2
-    assert "published/adafedadam/evidence cannot be read" in err

@@ -128,12 +128,6 @@ def without_manifest(files):
     return {name: content for name, content in files.items() if name != "bundle.json"}
 
 
-def test_a_bundle_of_a_bundle_is_the_same(long, tmp_path):
-    publish(long, tmp_path / "one")
-    publish(tmp_path / "one", tmp_path / "two")
-    assert evidence(tmp_path / "one") == evidence(tmp_path / "two")
-
-
 def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
     """Neither another experiment nor another seed rewrites a file."""
     runs = tmp_path / "runs"
