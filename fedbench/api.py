@@ -55,7 +55,7 @@ def sweep(
     jobs: int = 1,
     config_dir: str | Path | None = None,
 ) -> list[Run]:
-    """Run all combinations, like ``fedbench -m``, and return the complete runs in their order.
+    """Run all combinations, like ``fedbench -m``, and return the complete runs in order.
 
     Args:
         overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or,

@@ -23,8 +23,8 @@ def term(
         local: The local solver.
         t: The tilt: clients with a high loss count more if it is positive, and less if it is
             negative.
-        weights: Weights p_k, "uniform" (all of the authors' code) or by number of training examples
-            ("size").
+        weights: Weights p_k, "uniform" (as throughout the authors' code) or by number of training
+            examples ("size").
         server_lr: Server step size η_g; 1/C imitates the trainer of the authors' TERM repository,
             which averages twice.
 

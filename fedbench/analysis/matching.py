@@ -248,7 +248,7 @@ class Evidence:
         return self.choices(row)[0]
 
     def comparable(self, rows: Sequence[Row]) -> list[MatchedRuns]:
-        """Return the runs of several rows, with the same cuts if possible, else those of ``find``.
+        """Return runs of several rows, reduced alike if possible, else as ``find`` selects them.
 
         If one method has runs at the paper's setting and the others have only reduced ones, the
         reduced runs of all methods can still be compared. If several settings are common to all

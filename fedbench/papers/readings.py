@@ -122,7 +122,7 @@ class Readings(Entry):
         ]
 
     def variant(self, name: str | None, setup: str) -> Variant | None:
-        """Return the variant with a name if it affects a setup, else None."""
+        """Return the variant with the given name if it affects the setup, else None."""
         variant = self.variants.get(name or "")
         return variant if variant is not None and variant.concerns(setup) else None
 

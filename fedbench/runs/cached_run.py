@@ -218,7 +218,7 @@ def continue_shorter(config: RunConfig, recorder: Recorder) -> None:
 
 
 def _shorter_runs(config: RunConfig) -> Iterator[Run]:
-    """Yield the runs that differ from a configuration by fewer rounds and have kept their state."""
+    """Yield runs with a kept state whose configuration is the same except for fewer rounds."""
     for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
         try:
             run = read_run(state.parent)

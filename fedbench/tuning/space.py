@@ -49,10 +49,10 @@ class Axis:
         return min(self.high, max(self.low, rounded))
 
     def edge(self, value: Any) -> Literal["lower", "upper"] | None:
-        """Return the end of the axis at which a value lies, beyond which a better one may exist.
+        """Return the end of the axis if a value lies at one, else None.
 
-        An end is the smallest or largest number of a grid, or the outer 5 % of a range. Grids of
-        words and grids of two values have no ends.
+        Better values may exist beyond an end. An end is the smallest or largest number of a grid,
+        or the outer 5 % of a range. Grids of strings and grids of two values have no ends.
         """
         if self.grid:
             are_numbers = all(type(v) in (int, float) for v in self.grid)
