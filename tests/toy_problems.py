@@ -81,6 +81,24 @@ def assert_descends(method, data, combine):
     assert close(step / FULL.lr, slope, 1e-7)
 
 
+def adam_steps(data, lr, losses_of, steps):
+    """Return the models of torch's Adam on a function of the step and of ``loss(rows)``."""
+    task = task_for(data)
+    w = torch.nn.Parameter(start_of(data))
+    adam = torch.optim.Adam([w], lr=lr)
+
+    def loss(rows):
+        return torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows])
+
+    models = []
+    for t in range(steps):
+        adam.zero_grad()
+        losses_of(t, loss).backward()
+        adam.step()
+        models.append(w.detach().clone())
+    return models
+
+
 def trained(method, data=None, solver=SGD, **how):
     """Return the final model of a method: a name, or a name and options."""
     name, options = (method, {}) if isinstance(method, str) else method

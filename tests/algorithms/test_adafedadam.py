@@ -8,12 +8,11 @@ from tools import (
     federation,
     make,
     snapshots,
-    task_for,
 )
 from toy_problems import (
     D,
+    adam_steps,
     cohort,
-    start_of,
     updated,
 )
 
@@ -24,22 +23,14 @@ from fedbench.simulation.local_work import LocalWork
 def test_one_full_batch_step_is_adam(alpha):
     """Adam on Σ ω_k g_k, whatever the local rate."""
     data = federation()
-    task = task_for(data)
     n = torch.tensor(data.train.counts)
-    w = torch.nn.Parameter(start_of(data))
-    adam = torch.optim.Adam([w], lr=1e-2)
-    for _ in range(10):
-        losses = torch.stack(
-            [
-                torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows])
-                for rows in data.train.split()
-            ]
-        )
-        omega = n * losses.detach() ** alpha
-        adam.zero_grad()
-        (omega / omega.sum() @ losses).backward()
-        adam.step()
 
+    def weighted(t, loss):
+        losses = torch.stack([loss(rows) for rows in data.train.split()])
+        omega = n * losses.detach() ** alpha
+        return omega / omega.sum() @ losses
+
+    w = adam_steps(data, 1e-2, weighted, steps=10)[-1]
     algo = make("adafedadam", alpha=alpha, server_lr=1e-2)
     for lr in (0.01, 3.0):
         last = snapshots(
@@ -48,7 +39,7 @@ def test_one_full_batch_step_is_adam(alpha):
             work=LocalWork(lr, None),
             rounds=10,
         )[-1].server
-        assert close(last["w"], w.detach(), 1e-9)
+        assert close(last["w"], w, 1e-9)
         assert last["c_m"] == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
 
@@ -66,16 +57,14 @@ def test_one_minibatch_step_is_minibatch_adam():
         rounds=10,
         sampler=lambda t, n, seed: np.array([2 * t, 2 * t + 1]),
     )
-    task = task_for(data)
-    w = torch.nn.Parameter(start_of(data))
-    adam = torch.optim.Adam([w], lr=1e-2)
-    owned = [torch.as_tensor(rows) for rows in data.train.split()]
-    for t in range(10):
-        rows = torch.cat(owned[2 * t : 2 * t + 2])
-        adam.zero_grad()
-        torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
-        adam.step()
-        assert close(seen[t + 1].server["w"], w.detach(), 1e-9)
+    owned = data.train.split()
+
+    def minibatch(t, loss):
+        return loss(np.concatenate(owned[2 * t : 2 * t + 2]))
+
+    steps = adam_steps(data, 1e-2, minibatch, steps=10)
+    for after, w in zip(seen[1:], steps, strict=True):
+        assert close(after.server["w"], w, 1e-9)
 
 
 def test_the_length_over_all_data_is_not_minibatch_adam():

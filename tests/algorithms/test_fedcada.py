@@ -1,17 +1,15 @@
 """FedCAda and local Adam: one client is Adam, and worked adjustments, in float64."""
 
 import pytest
-import torch
 from tools import (
     close,
     federation,
     make,
-    task_for,
 )
 from toy_problems import (
+    adam_steps,
     models,
     on_linear_losses,
-    start_of,
     trained,
 )
 
@@ -23,21 +21,14 @@ from fedbench.simulation.local_work import LocalWork
 )
 def test_one_client_is_adam(method):
     data = federation(sizes=(12,))
-    task = task_for(data)
-    rows = data.train.index
-    w = torch.nn.Parameter(start_of(data))
-    adam = torch.optim.Adam([w], lr=0.05)
-    for _ in range(15):
-        adam.zero_grad()
-        torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
-        adam.step()
+    steps = adam_steps(data, 0.05, lambda t, loss: loss(data.train.index), steps=15)
     ours = trained(
         method,
         data,
         rounds=5,
         work=LocalWork(0.05, None, epochs=(3, 3)),
     )
-    assert close(ours, w.detach(), 1e-9)
+    assert close(ours, steps[-1], 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -86,16 +86,8 @@ def test_a_large_tail_can_hide_one_client_at_zero():
 
 # ---- from random accuracies
 
-SIZES = [
-    (100, 0.05),
-    (10, 0.1),
-    (31, 0.1),
-    (20, 0.1),
-    (50, 0.1),
-    (30, 0.2),
-    (16, 0.3),
-    (100, 0.3),
-]
+# clients, and share of a tail
+SIZES = [(100, 0.05), (10, 0.1), (31, 0.1), (30, 0.2), (16, 0.3)]
 KINDS = st.sampled_from(("any", "one", "ends", "normal", "few"))
 
 
@@ -170,24 +162,25 @@ def test_the_smaller_tail_is_that_of_the_measured_metric(clients, size):
     assert reason(clients, 0.3, average, deviation - 0.2, worst, None) is not None
 
 
-@pytest.mark.parametrize(
-    ("table", "setup", "algo", "columns"),
-    [
-        # 3.54, 46.85 and tails of 5 of 100 clients at 19.84 and 69.28: any two of the three
-        # averages need more than 3.54
-        ("table1", "cifar10_s1", "fedavg", "std_clients"),
-        # 5.2 are needed and 4.95 printed; any three of the four numbers are possible
-        ("table1", "cifar10_s2", "fedfa", "avg std_clients worst10 best10"),
-        # the mean exceeds the best tail, and the tails are too close for the STD
-        ("table4", "shakespeare_s1", "ditto", "best10"),
-        # 64.26, 87.00 and 89.90 average 80.39 ± 11.46; 80.42 and 3.39 are printed
-        ("table7", "fmnist", "fedavg", "std_clients"),
-        # 72.49, 79.81 and 86.99 average 79.76, and 79.14 is printed
-        ("table7", "fmnist", "adafed", "avg std_clients acc_shirt acc_pullover acc_tshirt"),
-    ],
-)
+# table, setup, algorithm and the columns that are marked
+MARKED = """
+# 3.54, 46.85 and tails of 5 of 100 clients at 19.84 and 69.28: any two of the three averages need
+# more than 3.54
+- [table1, cifar10_s1, fedavg, [std_clients]]
+# 5.2 are needed and 4.95 printed; any three of the four numbers are possible
+- [table1, cifar10_s2, fedfa, [avg, std_clients, worst10, best10]]
+# the mean exceeds the best tail, and the tails are too close for the STD
+- [table4, shakespeare_s1, ditto, [best10]]
+# 64.26, 87.00 and 89.90 average 80.39 ± 11.46; 80.42 and 3.39 are printed
+- [table7, fmnist, fedavg, [std_clients]]
+# 72.49, 79.81 and 86.99 average 79.76, and 79.14 is printed
+- [table7, fmnist, adafed, [avg, std_clients, acc_shirt, acc_pullover, acc_tshirt]]
+"""
+
+
+@pytest.mark.parametrize(("table", "setup", "algo", "columns"), yaml.safe_load(MARKED))
 def test_the_marks_are_those_of_the_fewest_numbers_that_have_to_go(table, setup, algo, columns):
     paper = papers()["adafed"]
     rows = paper.tables[table].rows
     row = next(row for row in rows if row.setup == setup and row.algo == algo)
-    assert script.contradiction(paper, row).columns == tuple(columns.split())
+    assert script.contradiction(paper, row).columns == tuple(columns)

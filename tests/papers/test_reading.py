@@ -118,14 +118,6 @@ def test_a_function_that_does_not_exist(tmp_path, monkeypatch):
     assert str(error.value).startswith("example.yaml: claims: c04: ")
 
 
-def test_a_row_that_does_not_exist(tmp_path):
-    text = EXAMPLE.replace(
-        "at: {table: table1, setup: strong}", "at: {table: table2, setup: strong}"
-    )
-    with pytest.raises(RequestError, match="claims: c03: table2 has no row of fedavg on strong"):
-        paper(write(tmp_path, text))
-
-
 def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path, monkeypatch):
     """Only a RequestError is a fault of the file; a wrong function ends with its own error."""
     made = read_paper(write(tmp_path))

@@ -90,6 +90,14 @@ def panels_of(caught, name):
     return panels
 
 
+def leave_and_draw(root, paper, figure):
+    """Draw a figure whose runs are all there; return its rows."""
+    rows = paper.figures[figure].rows
+    leave(root, paper, rows)
+    drawn(root, paper, figure)
+    return rows
+
+
 # ---- every kind, drawn
 
 
@@ -174,8 +182,7 @@ def test_sketches_are_left_out_and_figures_without_runs_are_empty(tmp_path, pape
 
 def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     figure = ADAFEDADAM.figures["figure2"]
-    leave(tmp_path, ADAFEDADAM, figure.rows)
-    drawn(tmp_path, ADAFEDADAM, "figure2")
+    leave_and_draw(tmp_path, ADAFEDADAM, "figure2")
     panels = panels_of(caught, "adafedadam_figure2")
     worst = "accuracy_worst30_weighted"
     assert [(panel.title, panel.y_label) for panel in panels] == [
@@ -215,8 +222,7 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
 
 
 def test_norms_of_updates_are_on_a_logarithmic_axis_and_lack_the_first_round(tmp_path, caught):
-    leave(tmp_path, ADAFED, ADAFED.figures["figure4"].rows)
-    drawn(tmp_path, ADAFED, "figure4")
+    leave_and_draw(tmp_path, ADAFED, "figure4")
     picture, _, (panel,), _ = caught["adafed_figure4"]
     assert picture.keywords == {"log_y": True}
     assert {tuple(series.x) for series in panel.series} == {ROUNDS[1:]}
@@ -251,9 +257,7 @@ def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
 
 
 def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
-    rows = ADAFEDADAM.figures["figure3"].rows
-    leave(tmp_path, ADAFEDADAM, rows)
-    drawn(tmp_path, ADAFEDADAM, "figure3")
+    rows = leave_and_draw(tmp_path, ADAFEDADAM, "figure3")
     (panel,) = panels_of(caught, "adafedadam_figure3")
     assert panel.x_label == "mean error, weighted (%)"
     assert panel.y_label == "relative STD of the error, weighted (%)"
@@ -277,11 +281,8 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
 
 
 def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_path, caught):
-    rows = ADAFED.figures["figure3"].rows
-    leave(tmp_path, ADAFED, rows)
-    drawn(tmp_path, ADAFED, "figure3")
+    row, *_ = leave_and_draw(tmp_path, ADAFED, "figure3")
     panel, *_ = panels_of(caught, "adafed_figure3")
-    row = rows[0]
     keys = sorted(ADAFED.overrides(row).items())
     algo = ADAFED.methods[row.algo].algo
     of_run = (experiment_of(ADAFED, row.setup), algo, keys, 1, "train_loss")

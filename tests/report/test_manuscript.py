@@ -4,6 +4,7 @@ import re
 from statistics import mean, stdev
 
 import pytest
+import yaml
 from fake_runs import ROUNDS, change_facts, change_last_round, fake, measured
 from report_runs import call, files, leave_runs
 
@@ -120,26 +121,22 @@ def test_keys_that_distinguish_settings_are_in_words(tmp_path):
     assert f"accuracy on {few} at the last round" in tex["setting_2.tex"]
 
 
-CIFAR = "CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients"
+LABELS = """
+qfedavg: q-FedAvg
+qfedavgm: qfedavgm
+qfedavg algo.q=1: q-FedAvg (q=1)
+algo.q=1: q=1
+adafedadam/table5_synthetic, term: Synthetic, vanilla SGD, TERM
+toy data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full:
+  toy (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)
+CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients:
+  CIFAR-10, dirichlet (alpha=0.5, min=3), 16 clients
+the proximal term: the proximal term
+"": ""
+"""
 
 
-@pytest.mark.parametrize(
-    ("label", "printed"),
-    [
-        ("qfedavg", "q-FedAvg"),
-        ("qfedavgm", "qfedavgm"),
-        ("qfedavg algo.q=1", "q-FedAvg (q=1)"),
-        ("algo.q=1", "q=1"),
-        ("adafedadam/table5_synthetic, term", "Synthetic, vanilla SGD, TERM"),
-        (
-            "toy data.clients=8 local.lr=0.1 data.source.sizes=[1,2] local.batch_size=full",
-            "toy (8 clients, local learning rate 0.1, sizes=[1,2], batch size full)",
-        ),
-        (CIFAR, CIFAR),
-        ("the proximal term", "the proximal term"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("label", "printed"), yaml.safe_load(LABELS).items())
 def test_a_label_in_print_has_names_of_papers_and_keys_in_words(label, printed):
     assert printed_label(label) == printed
 

@@ -8,24 +8,26 @@ from fedbench.config.descriptions import citation, method_name
 from fedbench.reports.methods import described, title_of_runs
 from fedbench.runs.results import Results
 
-PRESET = {
-    "data.source._target_": "fedbench.data.sources.cifar10.load",
-    "data.split": 0.8,
-    "data.local_test": "split",
-    "data.seed": None,
-    "data.clients": 16,
-    "data.partition._target_": "its.rules.dirichlet",
-    "data.partition.alpha": 0.5,
-    "participation": 0.1,
-    "local.optimizer": "sgd",
-    "local.lr": 0.1,
-    "local.epochs": 1,
-    "local.steps": None,
-    "local.batch_size": "full",
-    "local.momentum": 0.9,
-    "local.weight_decay": 0.0,
-    "tuned_on": [1000],
-}
+PRESET = yaml.safe_load(
+    """
+    data.source._target_: fedbench.data.sources.cifar10.load
+    data.split: 0.8
+    data.local_test: split
+    data.seed: null
+    data.clients: 16
+    data.partition._target_: its.rules.dirichlet
+    data.partition.alpha: 0.5
+    participation: 0.1
+    local.optimizer: sgd
+    local.lr: 0.1
+    local.epochs: 1
+    local.steps: null
+    local.batch_size: full
+    local.momentum: 0.9
+    local.weight_decay: 0.0
+    tuned_on: [1000]
+    """
+)
 DATA = "CIFAR-10, dirichlet (alpha=0.5), 16 clients, participation 0.1"
 SENTENCES = """\
 The method is FedAvg or q-FedAvg (q=0.1) or q-FedAvg (q=1), by setting

@@ -18,19 +18,7 @@ from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.templates import ASSETS, ENVIRONMENT
 from fedbench.reports.text_table import Cell, table_of
 
-VOID = {
-    "br",
-    "col",
-    "hr",
-    "img",
-    "input",
-    "link",
-    "meta",
-    "path",
-    "rect",
-    "use",
-    "circle",
-}
+VOID = set("br col hr img input link meta path rect use circle".split())
 EMPTY = Content("Empty")
 
 

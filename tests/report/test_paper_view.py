@@ -7,6 +7,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from fake_runs import edit, facts_of, write_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -290,17 +291,18 @@ def test_the_command_of_a_row_that_was_not_run():
     )
 
 
-ROWS = [
-    ("adafedadam table5 synthetic", 0, "rounds=7 participation=0.5"),
-    ("adafedadam table5 cifar10_dir005", 4, "model=mlp_200_200 model.hidden=[64,32]"),
-    ("adafedadam table5 sent140", 1, "rounds=2 model.layers=1 model.hidden=4 local.steps=2"),
-    ("adafedadam table2 cifar10_hetero", 0, "local.epochs=[1,3] eval_every=1 keep_clients=[0,5]"),
-    ("adafed table1 cifar10_s1", 0, "improved_clients=false engine.precision=float64"),
-    ("adafed table19 clothing1m", 3, "rounds=5 algo.server.gamma=5 model=linear"),
-]
+# table and setup, place of the row, and overrides
+ROWS = """
+- [adafedadam table5 synthetic, 0, rounds=7 participation=0.5]
+- [adafedadam table5 cifar10_dir005, 4, "model=mlp_200_200 model.hidden=[64,32]"]
+- [adafedadam table5 sent140, 1, rounds=2 model.layers=1 model.hidden=4 local.steps=2]
+- [adafedadam table2 cifar10_hetero, 0, "local.epochs=[1,3] eval_every=1 keep_clients=[0,5]"]
+- [adafed table1 cifar10_s1, 0, improved_clients=false engine.precision=float64]
+- [adafed table19 clothing1m, 3, rounds=5 algo.server.gamma=5 model=linear]
+"""
 
 
-@pytest.mark.parametrize(("block", "place", "overrides"), ROWS)
+@pytest.mark.parametrize(("block", "place", "overrides"), yaml.safe_load(ROWS))
 def test_the_command_leads_to_the_same_runs(tmp_path, block, place, overrides):
     """The printed command has the identity and seeds of the runs, however these were started."""
     paper, table, setup = block.split()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 from fake_runs import ROUNDS, change_facts, fake, measured_curve
 from report_runs import call, files, leave_runs
 
@@ -128,18 +129,18 @@ def test_the_curve_of_one_run_is_drawn_below_it(tmp_path):
     assert (status, err) == (2, "fedbench: none of 1 runs is done\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("--x byte", "--x byte was not measured; these runs have round, bytes, bytes_up"),
-        ("--y acuracy", "--y acuracy over --x round was not measured; these runs have round"),
-        ("--by local.lrr", "has the key local.lrr; it must be algo, data, model or a key of"),
-        ("--where algo", "--where takes KEY=VALUE"),
-        ("--where algo=fedprox", "no run has this value; algo is one of fedavg, qfedavg"),
-        ("--where foo=1", "has the key foo"),
-        ("--out a.jpg", "--out must end in .png, .svg, .pdf; got a.jpg"),
-    ],
-)
+WRONG = """
+--x byte: --x byte was not measured; these runs have round, bytes, bytes_up
+--y acuracy: --y acuracy over --x round was not measured; these runs have round
+--by local.lrr: has the key local.lrr; it must be algo, data, model or a key of
+--where algo: --where takes KEY=VALUE
+--where algo=fedprox: no run has this value; algo is one of fedavg, qfedavg
+--where foo=1: has the key foo
+--out a.jpg: --out must end in .png, .svg, .pdf; got a.jpg
+"""
+
+
+@pytest.mark.parametrize(("words", "text"), yaml.safe_load(WRONG).items())
 def test_a_wrong_request_names_the_allowed_values(root, words, text):
     status, out, err = call("plot", str(root), *words.split())
     assert (status, out) == (2, "")

@@ -205,24 +205,22 @@ def test_damage_to_the_mark_of_a_finished_run_is_found(tmp_path, change):
             read()
 
 
-SHORT = "rounds.jsonl: it ends with round 0, and the run with round 1"
+# a file, its content and the fault
+UNREADABLE = r"""
+- [rounds.jsonl, "{\"round\": 0}\n", "rounds.jsonl: it ends with round 0, and the run with round 1"]
+- [rounds.jsonl, "{\"round\": 0}\n{\"round\": 1", "rounds.jsonl: it ends with round 0, and the run"]
+- [rounds.jsonl, "", "rounds.jsonl: it has no round"]
+- [rounds.jsonl, null, "rounds.jsonl: No such file or directory"]
+- [clients.parquet, text, "clients.parquet: "]
+- [config.yaml, "rounds: [", while parsing]
+- [config.yaml, "seed: 0", "config.yaml: rounds is missing"]
+- [meta.json, torn, Expecting value]
+- [meta.json, '{"status": "done"}', "meta.json: experiment is missing"]
+- [meta.json, "[]", "meta.json: status is missing"]
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        ("rounds.jsonl", '{"round": 0}\n', SHORT),
-        ("rounds.jsonl", '{"round": 0}\n{"round": 1', SHORT),
-        ("rounds.jsonl", "", "rounds.jsonl: it has no round"),
-        ("rounds.jsonl", None, "rounds.jsonl: No such file or directory"),
-        ("clients.parquet", "text", "clients.parquet: "),
-        ("config.yaml", "rounds: [", "while parsing"),
-        ("config.yaml", "seed: 0", "config.yaml: rounds is missing"),
-        ("meta.json", "torn", "Expecting value"),
-        ("meta.json", '{"status": "done"}', "meta.json: experiment is missing"),
-        ("meta.json", "[]", "meta.json: status is missing"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "fault"), yaml.safe_load(UNREADABLE))
 def test_a_run_that_cannot_be_read_is_left_out_with_its_path_and_the_fault(
     tmp_path, name, content, fault
 ):
