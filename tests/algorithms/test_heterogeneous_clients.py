@@ -42,15 +42,7 @@ def test_one_step_per_round_makes_it_fedavgm(method):
     assert apart(method, momentum, work=three, **how) > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "state"),
-    [
-        ("feddyn", {}, "drift"),
-        ("fedspeed", {"server": "all"}, "drift"),
-        ("scaffold", {"option": 1}, "c"),
-        ("scaffold", {"option": 2}, "c"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "state"), REDUCTIONS["means_of_states"])
 def test_the_server_keeps_the_mean_of_a_state(name, options, state):
     """Also of clients that are absent."""
     algo = make(name, **options)
@@ -64,15 +56,7 @@ def test_the_server_keeps_the_mean_of_a_state(name, options, state):
         assert close(s.server[state], s.clients[state].mean(0), 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("feddyn", {"weights": "size"}),
-        ("fedspeed", {"server": "all"}),
-        ("scaffold", {}),
-        ("afl", {"lr_lambda": 0.5}),
-    ],
-)
+@pytest.mark.parametrize(("name", "options"), REDUCTIONS["without_idle_clients"])
 def test_clients_without_training_examples_do_not_count(name, options):
     """Two of five have only test examples: the others train as if they were alone."""
     alone = federation(sizes=(4, 9, 6))

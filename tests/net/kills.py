@@ -65,6 +65,11 @@ def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
     return model.read_bytes() if model.exists() else b"", untimed, names
 
 
+def carried_out_again(results: Path, method: str, expected: object) -> dict[str, object]:
+    """The status of a second attempt, and whether it leaves what is expected."""
+    return {"again": in_child(results, method), "same": left_in(results) == expected}
+
+
 def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
     """What becomes of runs that get a signal in each of their rounds."""
     expected = left_in(folder / method)
@@ -81,8 +86,7 @@ def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
             "rounds": len(rows) - 1,
             "saved": any(results.rglob("checkpoint")),
         }
-        again = in_child(results, method)
-        yield {"method": method, **facts, "again": again, "same": left_in(results) == expected}
+        yield {"method": method, **facts, **carried_out_again(results, method, expected)}
 
 
 def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, object]]:
@@ -97,8 +101,7 @@ def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, o
         )
         if first == 0:
             return
-        again = in_child(results, method)
-        yield {"at": at, "first": first, "again": again, "same": left_in(results) == expected}
+        yield {"at": at, "first": first, **carried_out_again(results, method, expected)}
 
 
 def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None]:
@@ -125,15 +128,8 @@ def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
             results, method, lambda limits=limits: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         )
         done, said = any(results.rglob("DONE")), results.with_suffix(".err").read_text()
-        again = in_child(results, method)
-        yield {
-            "size": size,
-            "first": first,
-            "done": done,
-            "again": again,
-            "same": left_in(results) == expected,
-            "said": said,
-        }
+        facts = {"size": size, "first": first, "done": done, "said": said}
+        yield facts | carried_out_again(results, method, expected)
 
 
 SUITES: dict[str, Callable[[Path, str], Iterator[dict[str, object]]]] = {

@@ -89,7 +89,7 @@ def claims(tables: Path, paper: str) -> list[Row]:
     """Verdict, basis, whether it counts, scaled-down check, what readings come to, and the counts,
     of each claim.
     """
-    named = ("id", "verdict", "basis", "counted", "scaled", "readings")
+    named = "id verdict basis counted scaled readings".split()
     return [
         {k: r[k] for k in named} | {"counts": _numbers(r["counts"])}
         for r in _rows(tables / f"{paper}_claims.csv")
@@ -100,8 +100,8 @@ def comparisons(tables: Path, paper: str) -> list[Row]:
     """Mean lead, number of seeds or splits, p-values, state and marks of each comparison of a
     claim.
     """
-    named = ("claim", "label", "state", "reduced", "untuned")
-    named += ("for_p", "against_p", "adjusted_for_p", "adjusted_against_p")
+    named = "claim label state reduced untuned".split()
+    named += "for_p against_p adjusted_for_p adjusted_against_p".split()
     rows = _rows(tables / f"{paper}_comparisons.csv")
     return [
         {k: r[k] for k in named}

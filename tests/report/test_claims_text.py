@@ -1,10 +1,9 @@
 """Claims as text: made-up verdicts and comparisons in words and files, and the counts of claims."""
 
-import csv
-import io
 from dataclasses import replace
 
 import pytest
+from table_readers import read_csv
 
 from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
@@ -13,7 +12,6 @@ from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
 from fedbench.reports.claim_texts import (
-    blocks_text,
     counts_text,
     interval_text,
     judged,
@@ -29,9 +27,7 @@ from fedbench.reports.claim_texts import (
 )
 from fedbench.reports.paper import (
     PaperReport,
-    claims_rows,
     comparisons_csv,
-    readings_csv,
 )
 from fedbench.reports.templates import BADGES
 
@@ -230,41 +226,6 @@ def report_of(readings):
     return PaperReport(PAPER, (), (), ((CLAIM, readings),))
 
 
-def rows(text):
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_files_have_the_word_and_the_counts():
-    """Six splits of four comparisons are not sure to fail: the reading is listed, not counted."""
-    seeds = decide([lead(1)] * 4)
-    splits = decide([replace(lead(1, 6), blocks="split")] * 4)
-    report = report_of({ADOPTED: seeds, Reading(splits="drawn"): splits})
-    (claim,) = claims_rows(report)
-    expected = {
-        "id": CLAIM.id,
-        "verdict": "holds",
-        "counts": "4 of 4 shown, 0 refuted",
-        "basis": "runs",
-        "counted": True,
-        "scaled": "",
-        "readings": "",
-        "reduced": "",
-    }
-    assert {name: claim[name] for name in expected} == expected
-
-    _, second = rows(readings_csv(report))
-    expected = {
-        "data splits": "all splits that have been run",
-        "adopted": "False",
-        "verdict": "holds",
-        "scaled": "",
-        "counts": "4 of 4 shown, 0 refuted",
-        "blocks": "6 splits",
-    }
-    assert {name: second[name] for name in expected} == expected
-    assert blocks_text(seeds) == "10 seeds"
-
-
 def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
     verdict = decide(
         [
@@ -272,7 +233,7 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
             lead(1, 5, CUT),
         ]
     )
-    full, cut = rows(comparisons_csv(report_of({ADOPTED: verdict})))
+    full, cut = read_csv(comparisons_csv(report_of({ADOPTED: verdict})))
     words = {
         "claim": CLAIM.id,
         "label": "x",

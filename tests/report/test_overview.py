@@ -14,7 +14,7 @@ from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.papers.readings import ADOPTED, Reading
+from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
 from fedbench.reports.canvas import method_look
@@ -197,13 +197,6 @@ def test_the_note_of_a_paper_stands_before_its_counts():
     known = papers()["known"]
     text = text_of(page(Content("Known", (PaperReport(known, (), (), ()),))))
     assert 0 < text.index(known.paper.note) < text.index("distinct printed numbers")
-
-
-def test_a_reading_shows_its_scaled_down_check():
-    claim = next(iter(PAPER.claims.values()))
-    readings = {ADOPTED: decide([lead(1)]), Reading("unweighted"): reduced(1)}
-    report = PaperReport(PAPER, (), (), ((claim, readings),))
-    assert "; scaled-down: 1 of 1 shown" in page(Content("", (report,)))
 
 
 def test_the_counts_of_a_small_bundle(shelf):

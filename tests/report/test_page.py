@@ -12,11 +12,10 @@ from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.papers.registry import papers
 from fedbench.reports.filters import href
-from fedbench.reports.page import Chapter, Content, page
+from fedbench.reports.page import Content, page
 from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.templates import ASSETS, ENVIRONMENT
-from fedbench.reports.text_table import Cell, table_of
 
 VOID = set("br col hr img input link meta path rect use circle".split())
 EMPTY = Content("Empty")
@@ -199,22 +198,6 @@ def test_a_page_without_papers_has_no_word_of_them(tmp_path):
     read = Reader(page(own_content(tmp_path)))
     assert not re.findall(r"\b(?:paper|claim|printed|inside|verdict)", read.text, re.I)
     assert set(read.values("data-filter")) <= {"all"}
-
-
-def test_the_best_of_a_column_is_marked_with_more_than_a_colour():
-    """Once in the chapter, and once in the legend."""
-    table = table_of(
-        "t",
-        ("method", "loss"),
-        [("a", Cell("1", 1.0, best=True))],
-    )
-    text = page(
-        replace(
-            EMPTY,
-            chapters=(Chapter("C", tables=(table,)),),
-        )
-    )
-    assert text.count('<use href="#i-star"') == 1 + 1
 
 
 @pytest.mark.parametrize(

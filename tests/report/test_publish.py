@@ -5,6 +5,7 @@ import shutil
 
 import pandas as pd
 import pytest
+import yaml
 from fake_runs import change_facts, fake, fake_row
 from report_runs import ADAM, call, differing, files, fill, leave_runs
 
@@ -104,16 +105,20 @@ def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
 
 
 OWN = "/home/some one/data"
-KEYS = {
-    "data.file": f"{OWN}/x y.npz",
-    "data.root": "/srv/photos/",
-    "init.path": "/srv/w.safetensors",
-    "data.codes": "/srv/Jörg's = run/x, y/codes",
-    "data.here": ".",
-    "data.partition.file": "/srv/parts.json",
-    "data.train": ["/srv/a.json", "/srv/b.json"],
-    "note": "/srv/n",
-}
+# keys that name files: the value of a run and the published one
+NAMED = yaml.safe_load(
+    """
+    data.file: [/home/some one/data/x y.npz, x y.npz]
+    data.root: [/srv/photos/, photos/]
+    init.path: [/srv/w.safetensors, w.safetensors]
+    data.codes: ["/srv/Jörg's = run/x, y/codes", codes]
+    data.here: [., .]
+    data.partition.file: [/srv/parts.json, parts.json]
+    note: [/srv/n, n]
+    """
+)
+KEYS = {key: value for key, (value, _) in NAMED.items()}
+KEYS["data.train"] = ["/srv/a.json", "/srv/b.json"]
 FACTS = {
     "files": {key: 64 * "a" for key in KEYS if key != "note"},
     "sources": ["NumPy archive: /srv/x.npz"],
@@ -144,15 +149,8 @@ def test_a_published_report_names_files_of_the_user_without_their_directories(tm
 
     row = pd.read_parquet(one / "runs.parquet").iloc[0]
     assert json.loads(row["config.data.train"]) == ["a.json", "b.json"]
-    expected = {
-        "data.file": "x y.npz",
-        "data.root": "photos/",
-        "data.codes": "codes",
-        "data.here": ".",
-        "init.path": "w.safetensors",
-        "note": "n",
-    }
-    assert {key: row[f"config.{key}"] for key in expected} == expected
+    for key, (_, published) in NAMED.items():
+        assert row[f"config.{key}"] == published
     done, failed = sorted(Results(one), key=lambda run: run.meta["algo"])
     assert done.meta["overrides"] == ["data.file='x y.npz'", "init.path=w.safetensors", "q=0.1"]
     assert done.meta["sources"] == ["NumPy archive: x.npz"]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from fake_runs import change_facts, facts_of, write_run
+from table_readers import markdown_tables
 from units import unit
 
 from fedbench.analysis.build_tables import paper_table, run_tables, summary_tables
@@ -280,14 +281,10 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
 # ---- the text at the end of a sweep
 
 
-def cells(row):
-    return [cell.strip() for cell in row.split("|")[1:-1]]
-
-
 def rows(text):
     """The cells of the rows of a printed table, headings first."""
-    head, _, *lines = [cells(line) for line in text.splitlines() if line.startswith("|")]
-    return [head, *lines]
+    ((_, lines),) = markdown_tables(text)
+    return lines
 
 
 def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+import yaml
 from fake_runs import ROUNDS, fake, measured, measured_curve
 from report_runs import (
     ADAM,
@@ -287,17 +288,17 @@ def test_the_working_directory_can_be_the_place_and_keeps_other_files(small, tmp
     assert {file.read_text() for file in own} == {"mine"}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("nowhere", "nowhere is not a directory"),
-        ("empty", "empty contains no runs; it must be a results_dir of earlier runs"),
-        ("small --into small/file", "small/file cannot be written: "),
-        ("small --paper fedadam", "--paper must be one of adafed, adafedadam, fafed"),
-        ("small --latex --paper adafed", "--latex and --paper cannot be combined"),
-        ("small --compare algo --metric accuracy", "accuracy"),
-    ],
-)
+WRONG = """
+nowhere: nowhere is not a directory
+empty: empty contains no runs; it must be a results_dir of earlier runs
+small --into small/file: "small/file cannot be written: "
+small --paper fedadam: --paper must be one of adafed, adafedadam, fafed
+small --latex --paper adafed: --latex and --paper cannot be combined
+small --compare algo --metric accuracy: accuracy
+"""
+
+
+@pytest.mark.parametrize(("words", "message"), yaml.safe_load(WRONG).items())
 def test_a_wrong_request_is_one_line(small, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -318,6 +318,16 @@ def test_published_runs_belong_to_the_paper_of_their_bundle(results):
     assert Results(results).published(PAPER) == Results(results).published(OTHER) == {}
 
 
+# method, seed, outcome, and whether the run is published; the first is of the other paper
+ORDER = """\
+fedavg 0 done False
+fedadam 0 diverged True
+fedavg 0 done False
+fedavg 1 done False
+fednova 0 done True
+qfedavg 0 failed False"""
+
+
 def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(runs, results):
     shutil.copytree(runs / PAPER, results / PAPER)
     fake(results, "adafed/table7_fmnist", "fedavg", seeds=(0,))
@@ -326,14 +336,11 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
     change_meta(unfinished, status="interrupted")
     (unfinished / "DONE").unlink()
     store = Results(results, [PAPER])
-    assert [(r.meta["algo"], r.meta["seed"], r.outcome, r.place != r.path) for r in store] == [
-        ("fedavg", 0, "done", False),  # of the other paper
-        ("fedadam", 0, "diverged", True),
-        ("fedavg", 0, "done", False),
-        ("fedavg", 1, "done", False),
-        ("fednova", 0, "done", True),
-        ("qfedavg", 0, "failed", False),
+    shown = [
+        f"{run.meta['algo']} {run.meta['seed']} {run.outcome} {run.place != run.path}"
+        for run in store
     ]
+    assert shown == ORDER.split("\n")
     assert store.root == results
     assert store.damaged == []
 

@@ -82,18 +82,10 @@ def test_a_process_that_dies_costs_its_run_alone(fed, tmp_path):
 @pytest.fixture
 def sweep(tmp_path):
     """A sweep of two endless runs in its own process, with both at work."""
-    long = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
+    long = "data.clients=8 rounds=1000000 eval_every=1000000"
+    command = f"-m fedbench -m --jobs 2 {long} seed=0,1"
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "fedbench",
-            "-m",
-            "--jobs",
-            "2",
-            *long,
-            "seed=0,1",
-        ],
+        [sys.executable, *command.split()],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
