@@ -187,6 +187,12 @@ def fake(
     return paths
 
 
+def fake_run(root, experiment, algo, keys=None, **options):
+    """Leave one run, of seed 0; return its directory."""
+    (path,) = fake(root, experiment, algo, keys, seeds=(0,), **options)
+    return path
+
+
 def fake_row(root, paper, row, **more):
     """Runs of a row of a paper, at its setting if nothing is said."""
     setup = paper.setups[row.setup]

@@ -5,7 +5,7 @@ import io
 import re
 from html import unescape
 
-from fake_runs import fake, fake_row
+from fake_runs import fake, fake_row, fake_run
 from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.cli import main
@@ -46,18 +46,17 @@ def fill(root):
     for row in ADAM.tables["table4"].rows:
         fake_row(root, ADAM, row, preset={"algo.alpha": 1.0})
     fake(root, MOMENTUM, "fedavg", seeds=(0, 1), cut=CUTS[MOMENTUM])
-    fake(root, HETERO, "fednova", seeds=(0,), cut=CUTS[HETERO])
-    fake(root, FIGURE_ONLY, "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
-    fake(root, "smoke", "fedavg", seeds=(0,), cut={"rounds": [3, 1]})
+    fake_run(root, HETERO, "fednova", cut=CUTS[HETERO])
+    fake_run(root, FIGURE_ONLY, "fedavg", cut={"rounds": [1000, 20]})
+    fake_run(root, "smoke", "fedavg", cut={"rounds": [3, 1]})
     fake(root, None, "qfedavg", seeds=(0, 1))
-    (damaged,) = fake(root, None, "fedavg", seeds=(0,))
+    damaged = fake_run(root, None, "fedavg")
     (damaged / "rounds.jsonl").write_text("torn")
     fake(root, PLAIN, "fedadam", seeds=(1,), status="failed")
-    fake(
+    fake_run(
         root,
         PLAIN,
         "fednova",
-        seeds=(0,),
         status="failed",
         error="RuntimeError: 100 %\nof <it> & #1",
     )
@@ -87,6 +86,11 @@ def call(*args):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(args))
     return status, out.getvalue(), err.getvalue()
+
+
+def call_report(*words):
+    """Return status, stdout and stderr of ``fedbench report``."""
+    return call("report", *map(str, words))
 
 
 def text_of(html):

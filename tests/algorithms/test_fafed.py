@@ -13,7 +13,6 @@ from tools import (
 from toy_problems import (
     FEDAVG,
     Given,
-    apart,
     clients_of,
     distance,
     models,
@@ -96,10 +95,6 @@ def test_stem_with_one_full_batch_step_is_gradient_descent():
     work = LocalWork(lr=0.2, batch_size=None, steps=1)
     ours = trained(("stem", {"alpha": 0.3}), rounds=6, work=work)
     assert close(ours, trained(FEDAVG, rounds=7, work=work), 1e-10)
-
-
-def test_stem_with_alpha_one_is_local_sgd():
-    assert apart(("stem", {"alpha": 1.0, "init_step": "none"}), FEDAVG, rounds=5) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["stem", "fafed"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import yaml
 from reference_fair import fedfv_step
 from tools import close, make
 from toy_problems import (
@@ -56,22 +57,15 @@ def test_equals_the_printed_loops_with_sampled_cohorts(alpha, history):
             server = after
 
 
-@pytest.mark.parametrize(
-    ("options", "updates", "step"),
-    [
-        (
-            {"tau": 0},
-            [[1.0, 0.0], [0.0, 0.0]],
-            [0.5, 0.0],
-        ),
-        (
-            {"alpha": 0.0, "tau": 0},
-            [[1.0, 0.0], [-2.0, 0.0]],
-            [0.0, 0.0],
-        ),
-        ({}, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]),
-    ],
-)
+# options, updates and the step
+ZEROS = """
+- [{tau: 0}, [[1.0, 0.0], [0.0, 0.0]], [0.5, 0.0]]
+- [{alpha: 0.0, tau: 0}, [[1.0, 0.0], [-2.0, 0.0]], [0.0, 0.0]]
+- [{}, [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]]
+"""
+
+
+@pytest.mark.parametrize(("options", "updates", "step"), yaml.safe_load(ZEROS))
 def test_zero_updates_are_skipped_and_a_zero_direction_leaves_the_model(options, updates, step):
     assert (
         moved(

@@ -36,15 +36,16 @@ def test_equal_losses_give_no_direction_towards_equal_ones():
     assert found["d"] == pytest.approx([0.5, 0.5])
 
 
-@pytest.mark.parametrize(
-    ("losses", "options", "guided"),
-    [
-        ([1.0, 1.0], {}, False),
-        ([1.0, 3.0], {"theta": 26.6}, False),  # 26.565°
-        ([1.0, 3.0], {"theta": 26.5}, True),
-        ([1.0, 1.1], {"forced": True}, True),
-    ],
-)
+# losses, options, and whether the direction is guided; the angle of 1 and 3 is 26.565°
+GUIDED = """
+- [[1.0, 1.0], {}, false]
+- [[1.0, 3.0], {theta: 26.6}, false]
+- [[1.0, 3.0], {theta: 26.5}, true]
+- [[1.0, 1.1], {forced: true}, true]
+"""
+
+
+@pytest.mark.parametrize(("losses", "options", "guided"), yaml.safe_load(GUIDED))
 def test_the_direction_is_guided_above_an_angle_or_if_forced(losses, options, guided):
     found = aimed(np.eye(2), losses, **options)
     assert bool(found["fair"]) is guided

@@ -5,8 +5,8 @@ import shutil
 from statistics import mean, stdev
 
 import pytest
-from fake_runs import fake, measured
-from report_runs import call, files, leave_runs, text_of
+from fake_runs import fake_run, measured
+from report_runs import call_report, files, leave_runs, text_of
 
 SEEDS = range(7)
 WORDS = ("--compare", "algo", "--metric", "test_loss")
@@ -26,7 +26,7 @@ def runs(tmp_path_factory):
     """Runs of two methods, with a report below them that has a comparison."""
     root = tmp_path_factory.mktemp("runs") / "results"
     leave_runs(root, *MEANS, seeds=SEEDS)
-    assert call("report", str(root), *WORDS)[0] == 0
+    assert call_report(root, *WORDS)[0] == 0
     return root
 
 
@@ -37,12 +37,11 @@ def compared(runs):
 
 def test_the_comparison_is_printed_and_in_files(runs, compared, tmp_path):
     out = tmp_path / "out"
-    status, said, _ = call(
-        "report",
-        str(runs),
+    status, said, _ = call_report(
+        runs,
         *WORDS,
         "--into",
-        str(out),
+        out,
     )
     assert status == 0
     written = files(out / "compared")
@@ -72,9 +71,9 @@ def test_a_method_with_a_run_that_diverged_is_not_the_best(runs, tmp_path):
     root = tmp_path / "results"
     (run,) = (root / "synthetic_leaf" / BEST).glob("*/seed_0")
     shutil.rmtree(run)
-    fake(root, None, BEST, seeds=[0], status="diverged")
+    fake_run(root, None, BEST, status="diverged")
     name = {"fedavg": "FedAvg", "qfedavg": "q-FedAvg"}[BEST]
     table = root / "report" / "compared" / "setting.tex"
     assert f"{name} & \\textbf" in table.read_text()
-    assert call("report", str(root), *WORDS)[0] == 0
+    assert call_report(root, *WORDS)[0] == 0
     assert f"{name} & \\textbf" not in table.read_text()

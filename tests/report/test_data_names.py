@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from fake_runs import change_facts, edit, fake
-from report_runs import call, leave_runs
+from fake_runs import change_facts, edit, fake_run
+from report_runs import call, call_report, leave_runs
 
 from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.compare import compare
@@ -79,7 +79,7 @@ def test_partitions_are_compared_under_the_names_that_are_typed(tmp_path):
 def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path):
     root = tmp_path / "runs"
     runs = runs_of(root)
-    assert call("report", str(root))[0] == 0
+    assert call_report(root)[0] == 0
     report = root / "report"
     page = (report / "index.html").read_text()
     title = f"FedAvg and q-FedAvg on {SHARDS}; {IID}"
@@ -120,13 +120,12 @@ def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path
 def test_departures_from_a_paper_have_the_name_that_is_typed(tmp_path):
     cut = {TARGET: ["fedbench.data.partitions.basic.dirichlet_min_share", RULES["iid"][TARGET]]}
     experiment = "adafedadam/table5_cifar10_dir005"
-    fake(tmp_path, experiment, "fedavg", cut=cut, seeds=(0,))
-    fake(
+    fake_run(tmp_path, experiment, "fedavg", cut=cut)
+    fake_run(
         tmp_path,
         experiment,
         "fedavg",
         keys={"algo.beta": 2},
-        seeds=(0,),
     )
     (table,) = run_tables(Results(tmp_path))
     reductions = {text for line in table.lines for text in line.matched.reduced}

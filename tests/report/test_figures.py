@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fake_runs import ROUNDS, fake, fake_row, measured, measured_curve, number
+from fake_runs import ROUNDS, fake, fake_row, fake_run, measured, measured_curve, number
 
 from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.matching import Evidence
@@ -21,6 +21,7 @@ ADAFED = papers()["adafed"]
 ADAFEDADAM = papers()["adafedadam"]
 FEDFA = papers()["fedfa"]
 CUT = {"rounds": [1000, 20]}
+every_paper = pytest.mark.parametrize("paper", papers().values(), ids=list(papers()))
 # a figure of every kind that shows runs, and the pictures that are drawn
 KINDS = [
     (FEDFA, "figure2", [""]),
@@ -162,11 +163,7 @@ def test_rows_that_are_not_drawn_are_listed_with_the_reason(tmp_path):
         assert reasons == [*not_run, diverged]
 
 
-@pytest.mark.parametrize(
-    "paper",
-    papers().values(),
-    ids=list(papers()),
-)
+@every_paper
 def test_sketches_are_left_out_and_figures_without_runs_are_empty(tmp_path, paper):
     views = paper_figures(Evidence(paper, []), tmp_path / "pictures")
     figures = [x for x in paper.figures.values() if x.kind not in ("schematic", "cka")]
@@ -305,11 +302,7 @@ def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_
 # ---- looks and texts
 
 
-@pytest.mark.parametrize(
-    "paper",
-    papers().values(),
-    ids=list(papers()),
-)
+@every_paper
 def test_the_lines_of_a_figure_are_told_apart(paper):
     """By colours; a method alone has its own, and the paper's method is on top of others."""
     for figure in paper.figures.values():
@@ -353,19 +346,17 @@ def test_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
 def test_settings_are_drawn_apart(tmp_path, caught):
     """A row of panels per setting, of which the first ones are drawn; methods keep their looks."""
     for rounds in range(1, 10):
-        fake(
+        fake_run(
             tmp_path,
             None,
             "fedavg",
             {"rounds": rounds},
-            seeds=(0,),
         )
-    fake(
+    fake_run(
         tmp_path,
         None,
         "qfedavg",
         {"rounds": 5},
-        seeds=(0,),
     )
     assert {view.note for view in own_figures(tmp_path)} == {"drawn are the first 8 of 9 settings"}
     titles = [f"synthetic_leaf rounds={rounds}" for rounds in range(1, 9)]

@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+import yaml
 from fake_runs import change_facts
-from report_runs import call, leave_runs, tables_in
+from report_runs import call_report, leave_runs, tables_in
 from table_readers import markdown_tables, read_csv
 
 from fedbench.reports.canvas import Look, draw
@@ -31,18 +32,17 @@ def root(tmp_path_factory):
             seeds=(0, 1),
         )
     change_facts(root, data=SIGNS)
-    assert call("report", str(root))[::2] == (0, "")
+    assert call_report(root)[::2] == (0, "")
     return root
 
 
 @pytest.mark.parametrize("words", ["--compare algo", "--latex"])
 def test_a_report_shows_them(root, tmp_path, words):
-    status, _, error = call(
-        "report",
-        str(root),
+    status, _, error = call_report(
+        root,
         *words.split(),
         "--into",
-        str(tmp_path / "out"),
+        tmp_path / "out",
     )
     assert (status, error) == (0, "")
 
@@ -107,10 +107,19 @@ def test_no_text_of_a_csv_file_is_a_formula(text):
     assert csv_text([{"a": text, "b": 1}]) == f"a,b\n'{text},1\n"
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
-    [("x=1", "x=1"), ("-0.5", "-0.5"), ("+1e-3", "+1e-3"), (-1e-300, "-1e-300"), (-3, "-3"),
-     (float("-inf"), "-inf"), (None, ""), (True, "True")],
-)  # fmt: skip
+# a value and its cell
+NUMBERS = """
+- [x=1, x=1]
+- ["-0.5", "-0.5"]
+- ["+1e-3", "+1e-3"]
+- [-1.0e-300, "-1e-300"]
+- [-3, "-3"]
+- [-.inf, "-inf"]
+- [null, ""]
+- [true, "True"]
+"""
+
+
+@pytest.mark.parametrize(("value", "cell"), yaml.safe_load(NUMBERS))
 def test_numbers_of_a_csv_file_stay_numbers(value, cell):
     assert csv_text([{"a": value, "b": 1}]) == f"a,b\n{cell},1\n"

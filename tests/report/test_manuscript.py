@@ -5,8 +5,8 @@ from statistics import mean, stdev
 
 import pytest
 import yaml
-from fake_runs import ROUNDS, change_facts, change_last_round, fake, measured
-from report_runs import call, files, leave_runs
+from fake_runs import ROUNDS, change_facts, change_last_round, fake, fake_run, measured
+from report_runs import call, call_report, files, leave_runs
 
 from fedbench.analysis.compare import compare
 from fedbench.reports.manuscript import (
@@ -83,7 +83,7 @@ def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
 def test_the_command_writes_everything_and_the_same_again(tmp_path):
     root = tmp_path / "runs"
     leave_runs(root, *TWO, seeds=SEEDS)
-    status, said, _ = call("report", str(root), "--latex")
+    status, said, _ = call_report(root, "--latex")
     assert status == 0
     assert set(said.splitlines()) == {f"written: {root / 'paper' / name}" for name in NAMES}
     first = files(root / "paper")
@@ -105,7 +105,7 @@ def test_the_command_writes_everything_and_the_same_again(tmp_path):
     ]
     assert rf"{mean(values):.2f} $\pm$ {stdev(values):.2f}" in text
     assert text.count(r"\\") == 3  # heading and methods
-    call("report", str(root), "--latex")
+    call_report(root, "--latex")
     assert files(root / "paper") == first
 
 
@@ -160,7 +160,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
         "data.split": 0.75,
     }
     fake(tmp_path, None, "fedavg", seeds=(0, 1), preset=source)
-    fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
+    fake_run(tmp_path, None, "qfedavg", status="failed")
     fake(
         tmp_path,
         None,

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 from fake_runs import fake
-from report_runs import call
+from report_runs import call_report
 
 import fedbench
 
@@ -38,7 +38,7 @@ def damaged(tmp_path):
 def test_damaged_runs_are_left_out_and_named(damaged):
     root, names = damaged
     page = root / "report" / "index.html"
-    status, _, err = call("report", str(root))
+    status, _, err = call_report(root)
     assert status == 1
     assert all(err.count(f"fedbench: left out: {name}: ") == 1 for name in names.values())
     assert len(pd.read_parquet(root / "report" / "runs.parquet")) == 6

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_runs import change_last_round, fake_row
-from report_runs import call, files, text_of
+from report_runs import call_report, files, text_of
 
 from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.claims.comparison import Comparison, above
@@ -224,14 +224,14 @@ def copy(shelf, tmp_path):
 
 def test_a_report_without_a_summary_is_to_be_written_again(copy):
     (copy / PAPER.id / "summary.json").unlink()
-    status, _, err = call("report", str(copy))
+    status, _, err = call_report(copy)
     report = copy / PAPER.id
     assert status == 2
     assert f"write the report again: fedbench report {report} --into {report}" in err
 
 
 def test_the_same_reports_give_the_same_bytes_anywhere(shelf, copy):
-    status, out, err = call("report", str(copy))
+    status, out, err = call_report(copy)
     assert (status, err) == (0, "")
     assert out.endswith(f"written: {copy / 'index.html'}\n")
     assert files(copy) == files(shelf.place)
@@ -247,9 +247,8 @@ def test_which_directories_have_a_front_page(shelf, tmp_path):
 
 @pytest.mark.parametrize("words", ["--into out", "--paper fedcada", "--compare algo"])
 def test_options_of_a_single_report_are_refused(shelf, words):
-    status, _, err = call(
-        "report",
-        str(shelf.place),
+    status, _, err = call_report(
+        shelf.place,
         *words.split(),
     )
     assert status == 2

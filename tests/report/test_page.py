@@ -8,6 +8,7 @@ from itertools import product
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.papers.registry import papers
@@ -200,15 +201,16 @@ def test_a_page_without_papers_has_no_word_of_them(tmp_path):
     assert set(read.values("data-filter")) <= {"all"}
 
 
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [
-        (["null"], "every seed draws its own data split"),
-        (["0"], "all seeds share one data split (data.seed=0)"),
-        (["0", "null"], "data splits: data.seed=0, null"),
-        ([], ""),
-    ],
-)
+# values of data.seed, and the words
+SPLITS = """
+- [["null"], every seed draws its own data split]
+- [["0"], all seeds share one data split (data.seed=0)]
+- [["0", "null"], "data splits: data.seed=0, null"]
+- [[], ""]
+"""
+
+
+@pytest.mark.parametrize(("seeds", "words"), yaml.safe_load(SPLITS))
 def test_a_setup_says_whether_seeds_share_a_split(seeds, words):
     template = (ASSETS / "page.html").read_text()
     (macro,) = re.findall(r"{%- macro splits_text.*?endmacro -%}", template, re.S)

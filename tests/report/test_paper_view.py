@@ -86,19 +86,6 @@ def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift)
     assert Cell(mirrored, Reported(-printed - 0.5, 0.25)).agreement == verdict
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((1.0, 2.0, 3.0), "-2.97 to 6.97"),
-        ((5.0, 5.0), "5.00 to 5.00"),
-    ],
-)
-def test_the_interval_of_a_further_run(values, words):
-    """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
-    text = basis_text(Cell(values, Reported(2.0, None)), COLUMN, 1)
-    assert text.endswith(f"of a further run is {words}")
-
-
 # ---- runs as fedbench would leave them
 
 

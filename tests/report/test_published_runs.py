@@ -5,8 +5,8 @@ import shutil
 
 import pandas as pd
 import pytest
-from fake_runs import fake, fake_row
-from report_runs import ADAM, MOMENTUM, call, differing, files, links_of, rows_of
+from fake_runs import fake_row, fake_run
+from report_runs import ADAM, MOMENTUM, call_report, differing, files, links_of, rows_of
 from test_publish import fill_figures
 
 from fedbench.reports.write import write_report
@@ -104,7 +104,7 @@ def paths_of(results):
 
 
 def test_the_published_runs_of_a_paper_with_a_run_on_disk_are_reported(shelf):
-    fake(shelf, MOMENTUM, "fedavg", seeds=(0,))
+    fake_run(shelf, MOMENTUM, "fedavg")
     write_report(shelf)
     assert seeds_of_table4(shelf) == ["3"] * 3
     assert len(paths_of(shelf)) == 3 * 3 + 1
@@ -129,7 +129,7 @@ def facts(report):
 def test_the_next_published_report_has_all_runs(shelf):
     """Those on disk, and those of the published report before, which it may replace."""
     for root in (shelf, shelf.parent / "runs"):
-        fake(root, MOMENTUM, "fedavg", seeds=(0,))
+        fake_run(root, MOMENTUM, "fedavg")
     publish(shelf.parent / "runs", shelf.parent / "all")
     publish(shelf, shelf, "adafedadam")
     place = "published/adafedadam"
@@ -137,13 +137,13 @@ def test_the_next_published_report_has_all_runs(shelf):
 
 
 def test_a_paper_without_runs_in_the_directory_is_reported_only_if_it_is_named(shelf):
-    fake(shelf, "smoke", "fedavg", seeds=(0,))
+    fake_run(shelf, "smoke", "fedavg")
     write_report(shelf)
     assert len(paths_of(shelf)) == 1
     assert not (shelf / "report/tables/adafedadam_table4.csv").exists()
-    status, _, err = call("report", str(shelf), "--paper", "adafedadam")
+    status, _, err = call_report(shelf, "--paper", "adafedadam")
     assert (status, err) == (0, "")
     assert seeds_of_table4(shelf) == ["3"] * 3
-    status, _, err = call("report", str(shelf), "--paper", "fedfa")
+    status, _, err = call_report(shelf, "--paper", "fedfa")
     assert status == 2
     assert "contains no runs" in err

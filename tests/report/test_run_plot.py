@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import yaml
-from fake_runs import ROUNDS, change_facts, fake, measured_curve
+from fake_runs import ROUNDS, change_facts, fake_run, measured_curve
 from report_runs import call, files, leave_runs
 
 from fedbench.analysis.curves import run_curves
@@ -63,13 +63,12 @@ def test_every_seed_is_a_line(fedavg):
 
 
 def test_runs_are_chosen_by_their_scenario(tmp_path):
-    fake(tmp_path, None, "fedavg", seeds=(0,))
-    (attacked,) = fake(
+    fake_run(tmp_path, None, "fedavg")
+    attacked = fake_run(
         tmp_path,
         None,
         "fedavg",
         {"attack.fraction": 0.2},
-        seeds=(0,),
     )
     change_facts(attacked, attack="sign_flip")
     runs = list(Results(tmp_path))
@@ -113,16 +112,15 @@ def test_the_named_file_and_no_other_is_written(root, tmp_path, end, head):
 
 
 def test_the_curve_of_one_run_is_drawn_below_it(tmp_path):
-    (run,) = fake(tmp_path, None, "fedavg", seeds=(0,))
+    run = fake_run(tmp_path, None, "fedavg")
     status, out, _ = call("plot", str(run), "--y", "train_loss")
     file = run / "plots" / "train_loss_over_round_by_algo.png"
     assert (status, out) == (0, f"written: {file}\n")
     assert file.read_bytes().startswith(b"\x89PNG")
-    (failed,) = fake(
+    failed = fake_run(
         tmp_path,
         None,
         "qfedavg",
-        seeds=(0,),
         status="failed",
     )
     status, _, err = call("plot", str(failed))
@@ -150,7 +148,7 @@ def test_a_wrong_request_names_the_allowed_values(root, words, text):
 
 def test_too_much_for_one_figure_is_refused(tmp_path):
     for mu in range(25):
-        fake(tmp_path, None, "fedprox", {"algo.mu": mu}, seeds=(0,))
+        fake_run(tmp_path, None, "fedprox", {"algo.mu": mu})
     status, _, err = call("plot", str(tmp_path), "--by", "algo.mu")
     assert status == 2
     assert "up to 25 lines each are too many to tell apart" in err

@@ -8,14 +8,14 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 import yaml
-from fake_runs import ROUNDS, fake, measured, measured_curve
+from fake_runs import ROUNDS, fake_run, measured, measured_curve
 from report_runs import (
     ADAM,
     OWN_ROWS,
     PAPERS_ROWS,
     PLAIN,
     TITLES,
-    call,
+    call_report,
     differing,
     files,
     leave_runs,
@@ -200,7 +200,7 @@ def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
     """Lists are JSON text, and values of several types are text."""
     first = {"local.epochs": [1, 5], "local.batch_size": "full", "algo.on": True}
     second = {"local.batch_size": 10, "algo.q": 1, "algo.L": None}
-    fake(tmp_path, None, "fedavg", first, seeds=(0,))
+    fake_run(tmp_path, None, "fedavg", first)
     runs = leave_runs(tmp_path, "qfedavg", keys=second, seeds=(0,))
     run_rows(runs, tmp_path).to_parquet(tmp_path / "runs.parquet")
 
@@ -254,11 +254,10 @@ def test_a_paper_without_runs_is_a_report(tmp_path):
 
 def test_into_another_place_without_links(small, tmp_path):
     place = tmp_path / "a" / "b"
-    status, out, _ = call(
-        "report",
-        str(small),
+    status, out, _ = call_report(
+        small,
         "--into",
-        str(place),
+        place,
     )
     assert status == 0
     assert out.endswith(f"written: {place / 'index.html'}\n")
@@ -268,7 +267,7 @@ def test_into_another_place_without_links(small, tmp_path):
     links = links_of(published["index.html"].decode())
     assert all(link.startswith("#") for link in links)
 
-    call("report", str(small))
+    call_report(small)
     default = files(small / "report")
     shared = {name for name in published if not name.startswith("evidence/")}
     assert {name for name in shared if default[name] != published[name]} == {"index.html"}
@@ -304,7 +303,7 @@ def test_a_wrong_request_is_one_line(small, tmp_path, monkeypatch, words, messag
     (tmp_path / "empty").mkdir()
     (small / "file").touch()
     before = files(tmp_path)
-    status, out, err = call("report", *words.split())
+    status, out, err = call_report(*words.split())
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1

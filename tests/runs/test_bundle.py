@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import meta_of
-from fake_runs import fake, seal
+from fake_runs import fake, fake_run, seal
 from tools import ROOT
 
 from fedbench.analysis.curves import best_rounds, low_and_high
@@ -136,7 +136,7 @@ def test_publishing_more_runs_leaves_written_files_as_they_are(tmp_path):
     publish(runs, out)
     first = without_manifest(evidence(out))
     (other,) = fake(runs, SETUP, "fedavg", seeds=(2,))
-    fake(runs, HERE, "fedavg", seeds=(0,))
+    fake_run(runs, HERE, "fedavg")
     shown, originals = publish(runs, out)
     assert len(shown) == len(originals) == 4
     more = without_manifest(evidence(out))
@@ -162,7 +162,7 @@ def test_a_bundle_keeps_two_last_clients_all_rounds_where_a_figure_shows_them(tm
     """Those whose first training losses are the lowest and the highest."""
     losses = {0: [3.0, 1.0, 2.0, 5.0], 10: [1.0, 0.4, 0.5, 0.5]}
     runs = tmp_path / "runs"
-    (path,) = fake(runs, "adafed/table1_cifar10_s1", "adafed", seeds=(0,))
+    path = fake_run(runs, "adafed/table1_cifar10_s1", "adafed")
     fixed = {"client": range(4), "accuracy": 0.5}
     write_clients(
         path,
@@ -179,11 +179,10 @@ def test_a_bundle_keeps_two_last_clients_all_rounds_where_a_figure_shows_them(tm
 
 def test_runs_of_no_paper_keep_all_curves_and_clients(tmp_path):
     runs = tmp_path / "runs"
-    fake(
+    fake_run(
         runs,
         None,
         "fedavg",
-        seeds=(0,),
         moments=[[1.0, 0.5], [0.5, 1.0]],
     )
     ((run,), (original,)) = publish(runs, tmp_path / "out")
@@ -197,11 +196,10 @@ def test_runs_of_no_paper_keep_all_curves_and_clients(tmp_path):
 
 
 def test_a_run_that_failed_has_facts_only(tmp_path):
-    fake(
+    fake_run(
         tmp_path / "runs",
         SETUP,
         "fedavg",
-        seeds=(0,),
         status="failed",
     )
     ((run,), _) = publish(tmp_path / "runs", tmp_path / "out")
@@ -274,9 +272,9 @@ def runs(tmp_path):
     """Five runs of a paper: three that are done, one that diverged, and one that failed."""
     runs = tmp_path / "runs"
     fake(runs, HERE, "fedavg", seeds=(0, 1))
-    fake(runs, HERE, "fednova", seeds=(0,))
-    fake(runs, HERE, "fedadam", seeds=(0,), status="diverged")
-    fake(runs, HERE, "qfedavg", seeds=(0,), status="failed")
+    fake_run(runs, HERE, "fednova")
+    fake_run(runs, HERE, "fedadam", status="diverged")
+    fake_run(runs, HERE, "qfedavg", status="failed")
     return runs
 
 
@@ -330,7 +328,7 @@ qfedavg 0 failed False"""
 
 def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(runs, results):
     shutil.copytree(runs / PAPER, results / PAPER)
-    fake(results, "adafed/table7_fmnist", "fedavg", seeds=(0,))
+    fake_run(results, "adafed/table7_fmnist", "fedavg")
     shutil.rmtree(at(results, "fedadam"))
     unfinished = at(results, "fednova")
     change_meta(unfinished, status="interrupted")
@@ -366,7 +364,7 @@ def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(runs, resu
 
 def test_a_damaged_bundle_is_refused_when_its_runs_are_asked_for(results):
     flip(next((results / "published" / PAPER / "evidence").rglob("*.parquet")))
-    fake(results, HERE, "fedprox", seeds=(0,))
+    fake_run(results, HERE, "fedprox")
     with pytest.raises(RequestError, match="parquet is not the file"):
         list(Results(results, [PAPER]))
     assert names(Results(results, [OTHER])) == [("fedprox", 0, "done", True)]
