@@ -248,7 +248,7 @@ def test_correction_takes_confident_examples_of_the_largest_losses(ratio, labels
     after = corrected(server, y, predict_fn(data), 0.5, ratio)
     assert after[rows].tolist() == labels
     y[rows] = after[rows]
-    assert torch.equal(after, y)  # nobody else's label
+    assert torch.equal(after, y)  # no other client's label
 
 
 # ---- the whole

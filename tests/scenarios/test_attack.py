@@ -170,7 +170,7 @@ def test_noise_is_of_the_vector_s_length_and_the_client_s_own():
         rows,
         bad=[4],
         scale=3.0,
-    )  # whoever else attacks
+    )  # with other attackers
     assert torch.equal(alone[0], sent[1])
     assert close(
         forged("gaussian", rows, scale=3.0, add=True),

@@ -250,7 +250,7 @@ def test_a_round_in_which_nobody_can_be_reached():
 
 
 def test_the_exchange_before_the_first_round_reaches_all():
-    """Even if nobody reports then, and its cost is counted once."""
+    """They receive it even if no client reports then; its cost is counted once."""
     method = make("fafed", variant="stateless")
     before, first, second = run(
         method,

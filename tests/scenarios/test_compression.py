@@ -420,7 +420,7 @@ def test_the_reference_reaches_the_model_and_absent_clients_catch_up():
     q = 2 * 8 + 2  # two values and two indices of five bits
     sent, size = link.send((0, 1), (0, 1, 2))
     assert (sent != start).sum() == 2
-    assert size == 3 * whole  # nobody had anything
+    assert size == 3 * whole  # no client had a model yet
     assert link.send((0,), (0, 1))[1] == 2 * q
     assert link.send((), (0, 2))[1] == q  # client 2 misses one, and nothing new is sent
     assert link.send((1,), (0, 1, 2, 3))[1] == 3 * q + whole  # client 3 is new

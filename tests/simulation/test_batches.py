@@ -106,7 +106,7 @@ def test_full_batches_are_in_stored_order():
 
 
 def test_the_order_depends_on_the_client_alone():
-    """A pure function of (seed, round, client, epoch), whoever else takes part."""
+    """It is a function of (seed, round, client, epoch), whichever clients participate."""
     data = federation()
     everybody = steps_of(data, TWO_EPOCHS, seed=3, round=5)
     for ids in ([4], [1, 4], [0, 2, 4, 6]):
