@@ -15,6 +15,7 @@ LOCKED := --require-hashes --only-binary :all: --no-binary antlr4-python3-runtim
 JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+TESTS := not slow and not processes
 
 .PHONY: help setup demo smoke test test-all test-gpu golden lint type licences audit vulnerabilities lock format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean
@@ -47,9 +48,9 @@ smoke: .venv/base ## run one small experiment
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
 test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
-	$(PYTEST) -m "not slow and not processes"
+	$(PYTEST) -m "$(TESTS)"
 
-test-all: .venv/dev ## run all tests as CI does, also the slow ones and those that start programs
+test-all: .venv/dev ## run all tests, also the slow ones and those that start programs
 	$(PYTEST)
 
 test-gpu: .venv/dev ## run the tests of a GPU, on the first that is visible

@@ -13,7 +13,7 @@ version = release = installed_version("fedbench-harness")
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-# links such as gpu.md#precision work on the site as they do in a repository browser
+# links such as performance.md#many-runs work on the site as they do in a repository browser
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # tests/docs runs the notebook; the site shows what it printed then
 

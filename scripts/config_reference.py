@@ -28,17 +28,17 @@ GROUPS = {
     "availability": "The clients that take part in a round, and the results that arrive; keys are "
     "`availability.<key>`. This group and the four below describe the conditions around a method.",
     "attack": "Clients that attack; keys are `attack.<key>`.",
-    "defence": "Defences of the server against attacks; keys are `defence.<key>`.",
+    "defence": "The server's defences against attacks; keys are `defence.<key>`.",
     "privacy": "Differential privacy of the clients; keys are `privacy.<key>`.",
     "compression": "Compression of the vectors that are sent; keys are `compression.<key>`.",
     "debug": "Shortcuts for a quick check.",
-    "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are "
+    "experiment": "One of a paper's setups: selects data, model and settings. `presets.<algo>` are "
     "its values for one algorithm, which replace that algorithm's defaults.",
 }
 HEAD = """\
 # Configuration
 
-This page is generated from the comments in `conf/` by `make docs`; edit those instead.
+This page is generated from the comments in `conf/` by `make docs`; edit the comments instead.
 
 Every key can be set on the command line as `key=value`; unknown keys are errors. The command line
 takes precedence over an experiment, and an experiment over the defaults below.

@@ -33,6 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "scripts"))
 from command_line import fed, refuse, train  # noqa: E402, F401 (fixtures of many tests)
 
+from fedbench.papers.readings import ADOPTED  # noqa: E402
+
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled():
@@ -78,6 +80,17 @@ def composer():
         )
 
     return SimpleNamespace(config=config)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def readings():
+    """Judge claims under the adopted reading alone; modules that test readings override this.
+
+    AdaFedAdam has 56 readings, which are most of the time of a report of few runs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbench.papers.readings.Readings.every", lambda self: [ADOPTED])
+        yield
 
 
 @pytest.fixture

@@ -200,6 +200,7 @@ def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):
     assert (table["accuracy_mean"].isna() == (table["seeds"] == 0)).all()
 
 
+@pytest.mark.slow
 def test_the_page_is_written_again_from_its_files_byte_for_byte(found, tmp_path):
     first = tmp_path / "first"
     again = tmp_path / "again"

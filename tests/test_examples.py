@@ -24,6 +24,7 @@ def test_every_example_is_tested():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_notebook(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = runpy.run_path(str(EXAMPLES / "notebook.py"))

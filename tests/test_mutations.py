@@ -160,6 +160,7 @@ def is_error(status, err, run):
     return status == 1 and str(run) in err and short
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 @bounded
 @changed_at_random

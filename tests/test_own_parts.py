@@ -118,6 +118,7 @@ def test_metrics_change_nothing_else(fed, tmp_path):
     assert run(*FLAGS, "metrics=inequality") == with_metrics
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_metric(fed, no_figures):
     keys = ["data.clients=8", "rounds=2", "+metrics=inequality"]
     assert fed(*FLAGS, "-m", *keys, "algo=fedavg,fedprox", "seed=0,1,2,3,4")[0] == 0

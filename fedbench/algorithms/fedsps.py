@@ -49,6 +49,7 @@ def fedsps(
         ).square()
         polyak = (loss - l_star).clamp_min(0) / (c * square)
         size = torch.where(square > 0, polyak, 0.0).clamp_max(gamma_b)
-        return {"w": torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)}
+        w = torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)
+        return {"w": w}
 
     return Algorithm(step=step, weights="uniform")

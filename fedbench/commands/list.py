@@ -60,9 +60,11 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
         for metric in CATALOGUE.values():
             better = f"; {metric.direction} is better" if metric.direction else ""
             rows.append((metric.name, metric.axis + better))
-        rows.append(("client:K", "accuracy of client K (%)"))
-        rows.append(("val_NAME", "NAME on validation examples, for objective"))
-        return rows
+        return [
+            *rows,
+            ("client:K", "accuracy of client K (%)"),
+            ("val_NAME", "NAME on validation examples, for objective"),
+        ]
     files = _files(_group(listed), config_dir)
     return [(name, about(path)) for name, path in files.items()]
 

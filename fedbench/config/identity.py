@@ -104,9 +104,9 @@ def identify(config: Tree) -> Identity:
     for (*above, last), digest in files.items():
         reduce(getitem, above, tree)[last] = digest
     tree["init"] = tree["init"]["path"]
-    used = {module: sources for module, sources in code.items() if sources}
-    if used:
-        tree["code"] = {module: _hash(sources) for module, sources in used.items()}
+    hashes = {module: _hash(sources) for module, sources in code.items() if sources}
+    if hashes:
+        tree["code"] = hashes
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
     source_digests: dict[str, str] = {}

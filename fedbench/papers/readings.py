@@ -80,7 +80,8 @@ class Variant(Entry):
 
     def validate(self, known: Known) -> None:
         """Refuse a variant that changes nothing."""
-        if not all(self.methods.values()) or not (self.set or self.methods or self.algos):
+        changes = self.set or self.methods or self.algos
+        if not changes or not all(self.methods.values()):
             raise ValueError(
                 f"{self.id} changes nothing; it needs set (config keys), methods "
                 "(method: config keys) or algos (method: algorithm)"

@@ -10,7 +10,7 @@ from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import kept_of, run_rows
-from fedbench.analysis.table_model import RowGroup, TableData
+from fedbench.analysis.table_model import TableData
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
@@ -284,7 +284,10 @@ def _text(
     texts = []
     for table in content.every_table:
         wanted = table.name in parts if parts else table.paper is None
-        blocks = [block for block in table.blocks if _has_runs(block)]
+        blocks = []
+        for block in table.blocks:
+            if any(line.matched.every for line in block.lines):
+                blocks.append(block)
         if wanted and blocks:
             texts.append(summary_text([replace(table, blocks=tuple(blocks))]) + "\n")
 
@@ -298,10 +301,6 @@ def _text(
     if claims:
         claims.append("")
     return "\n".join([*texts, *claims, *counts])
-
-
-def _has_runs(block: RowGroup) -> bool:
-    return any(line.matched.every for line in block.lines)
 
 
 def _claims_on(report: PaperReport, parts: Sequence[str]) -> list[str]:

@@ -280,8 +280,13 @@ def prefer_full(
         common: Overrides for all runs.
         published: The published reports whose runs count as finished.
     """
-    unfinished = [run for run in runs if run.cut and not run.done]
-    missing = set(map(_full_setting, unfinished))
+    names = {run.paper.id for run in runs}
+    folders = {path.parents[1] for name in names for path in published.published(name)}
+    missing = set()
+    for run in runs:
+        folder = run.path.parents[1]  # contains the runs of the method at every setting
+        if run.cut and not run.done and (folder in folders or folder.is_dir()):
+            missing.add(_full_setting(run))
     wanted = [run for run in full if run.setting in missing]
     located = locate(wanted, common, published)
     unready = {run.setting for run in wanted if not run.done}

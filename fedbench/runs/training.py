@@ -370,11 +370,11 @@ class TrainingSession:
 
         layout = self.prepared.task.layout
         deployed = self._deployed(snapshot)
-        models = {"model": layout.named(snapshot.server["w"])}
-        if deployed.dim() == 1:  # clients are evaluated on the global model
-            models["model"] = layout.named(deployed)
-        else:
-            models["personal"] = layout.named(deployed)
+        name = "model" if deployed.dim() == 1 else "personal"
+        models = {
+            "model": layout.named(snapshot.server["w"]),
+            name: layout.named(deployed),
+        }
         meta = meta | self._final_facts(snapshot)
         self.recorder.finish(models, documents, meta)
         return str(meta["status"])

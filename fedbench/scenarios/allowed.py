@@ -39,8 +39,8 @@ class Reason(Enum):
     EVERY_UPLOAD = "the server's step needs the update of every client, not one vector"
     DRIFT = "the server's mean of client states would drift away from them"
     UNITS = (
-        "vectors of different units per client: "
-        "one selection, radius or budget for all of them is not defined"
+        "its clients send vectors in different units, "
+        "for which no common selection, radius or budget is defined"
     )
     MOMENTS = "second moments could become negative"
     REPLACED = "uploads replace the server's values, so residuals would belong to old values"
@@ -49,13 +49,14 @@ class Reason(Enum):
     VISITS = "its first stage visits every client once, one at a time"
     TRIALS = "trials start from the server's model, losses from the model that was sent"
     UNKNOWN = (
-        "the method does not declare how its server step uses client uploads (kinds of Algorithm)"
+        "the method does not declare how its server step uses client uploads "
+        "(the field kinds of Algorithm)"
     )
-    SUM_1 = "it needs weights of sum 1"
+    SUM_1 = "it needs weights that sum to 1"
     EQUAL_STEPS = (
         "its exchange before the first round needs the same number of steps from every client"
     )
-    COIN = "sampling depends on more than a coin of known rate"
+    COIN = "sampling depends on more than coin flips at a known rate"
 
 
 # demands that each kind of method refuses

@@ -501,6 +501,7 @@ def test_all_lists_at_once(fed):
     assert {"fedprox", "simplecnn"} <= {word for line in out for word in line.split()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("commands", "status", "heavy"),
     [
@@ -627,6 +628,7 @@ RATIO = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [["engine.client_state=file"], RATIO],

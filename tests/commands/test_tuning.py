@@ -175,6 +175,7 @@ def test_a_tuned_experiment_keeps_the_partition_and_the_model(tmp_path):
     assert tuned.names.model == "linear"
 
 
+@pytest.mark.slow
 def test_pruned_trials_end_early_and_the_others_are_whole_runs(tune, train, tmp_path):
     typed = ["algo=fedavg", *DATA, "rounds=9"]
     tune(*typed, "budget=9", "pruning=halving", "--jobs", "1")

@@ -222,13 +222,13 @@ def test_a_sweep_is_parsed_into_its_values():
 )
 def test_sections_without_interpolations_are_what_omegaconf_makes_of_them(written):
     whole = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
-    assert resolved(written) == whole
-    assert list(resolved(written)) == list(whole)
+    assert resolved(written, {}) == whole
+    assert list(resolved(written, {})) == list(whole)
 
 
 def test_a_missing_value_in_any_section_is_refused():
     with pytest.raises(MissingMandatoryValue, match=r"algo\.lr"):
-        resolved({"rounds": 5, "algo": {"lr": "???"}})
+        resolved({"rounds": 5, "algo": {"lr": "???"}}, {})
 
 
 ENVIRONMENT = """

@@ -380,6 +380,7 @@ def texts(every):
     return assembled(Examples(x, y, 5, owners, tuple("abcd")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "every"),
     [(fedavg, True), (scaffold, False)],

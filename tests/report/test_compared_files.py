@@ -65,6 +65,7 @@ def shown(table):
     return text_of(re.sub(r"</svg>|&#8288;|</?span[^>]*>", "", table))
 
 
+@pytest.mark.slow
 def test_a_method_with_a_run_that_diverged_is_not_the_best(runs, tmp_path):
     """Its mean leaves out its worst run."""
     shutil.copytree(runs, tmp_path / "results")

@@ -76,6 +76,7 @@ def test_partitions_are_compared_under_the_names_that_are_typed(tmp_path):
     assert compared.names == ("data/partition=contiguous", "data/partition=iid")
 
 
+@pytest.mark.slow
 def test_no_page_or_file_of_a_report_has_the_preset_alone_or_a_function(tmp_path):
     root = tmp_path / "runs"
     runs = runs_of(root)

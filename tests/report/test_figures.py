@@ -102,6 +102,7 @@ def leave_and_draw(root, paper, figure):
 # ---- every kind, drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paper", "figure", "ends"), KINDS)
 def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure, ends):
     source = paper.figures[figure]

@@ -36,6 +36,7 @@ def root(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["--compare algo", "--latex"])
 def test_a_report_shows_them(root, tmp_path, words):
     status, _, error = call_report(

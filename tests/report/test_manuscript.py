@@ -80,6 +80,7 @@ def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
 # ---- files
 
 
+@pytest.mark.slow
 def test_the_command_writes_everything_and_the_same_again(tmp_path):
     root = tmp_path / "runs"
     leave_runs(root, *TWO, seeds=SEEDS)

@@ -304,6 +304,7 @@ def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     """An infinite mean is not drawn; the others are, without warnings."""

@@ -125,6 +125,7 @@ FACTS = {
 }
 
 
+@pytest.mark.slow
 def test_a_published_report_names_files_of_the_user_without_their_directories(tmp_path):
     """In all facts of a run; texts without an absolute path stay as they are."""
     runs, one, two = (tmp_path / name for name in ("runs", "one", "two"))

@@ -89,6 +89,7 @@ def test_lines_of_two_methods_with_one_value_have_the_name_of_the_method(root):
     assert labels == {"fedavg rounds=1000", "qfedavg rounds=1000"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "head"),
     [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")],

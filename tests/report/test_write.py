@@ -31,6 +31,11 @@ from fedbench.reports.write import write_report
 REDUCED = {**PAPERS_ROWS, **OWN_ROWS}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def readings():
+    """All of them, as in the report that all tests of this folder look at."""
+
+
 @pytest.fixture
 def small(tmp_path):
     """Runs of two methods that belong to no paper."""
@@ -46,6 +51,7 @@ def page(mixed):
 # ---- the same again
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch):
     """Copied to another place, file by file in the reverse order, and named by a relative path."""
     for path in sorted(mixed.root.rglob("*"), reverse=True):
@@ -252,6 +258,7 @@ def test_a_paper_without_runs_is_a_report(tmp_path):
 # ---- the command
 
 
+@pytest.mark.slow
 def test_into_another_place_without_links(small, tmp_path):
     place = tmp_path / "a" / "b"
     status, out, _ = call_report(

@@ -1,6 +1,6 @@
-"""A sweep on a Ray cluster of several nodes on this machine, one of which is lost or added.
+"""A sweep on a Ray cluster of two nodes on this machine, one of which is lost.
 
-usage: python ray_nodes.py RESULTS ROUNDS kill|freeze|add
+usage: python ray_nodes.py RESULTS ROUNDS replace|freeze
 """
 
 import subprocess
@@ -31,12 +31,11 @@ def main():
         while not list(results.rglob("DONE")):  # a run is over: the next ones are under way
             time.sleep(0.1)
         raylet = psutil.Process(first.all_processes["raylet"][0].process.pid)
-        if event == "kill":
-            nodes.remove_node(first, allow_graceful=False)
-        elif event == "freeze":
+        if event == "freeze":
             for process in (raylet, *raylet.children(recursive=True)):
                 process.suspend()
         else:
+            nodes.remove_node(first, allow_graceful=False)
             ray = Path(sys.executable).with_name("ray")
             start = [ray, "start", f"--address={nodes.address}", "--num-cpus=1"]
             subprocess.run(start, check=True, capture_output=True)
@@ -45,7 +44,7 @@ def main():
     thread = threading.Thread(target=happen)
     thread.start()
     ray_executor.SILENT_SECONDS = 15.0
-    base = ["data.clients=30", "algo=scaffold", f"rounds={rounds}", "eval_every=500"]
+    base = ["data.clients=30", "algo=scaffold", f"rounds={rounds}", "eval_every=400"]
     composer = Composer()
     configs = [
         composer.config([*base, f"results_dir={results}", f"seed={seed}"]) for seed in range(6)

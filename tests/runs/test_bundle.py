@@ -251,6 +251,7 @@ def test_the_directions_of_the_papers_are_those_of_the_catalogue():
             assert metric.direction == metric_info(metric.field).direction, (paper.id, metric.id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["adafed", "adafedadam", "fafed", "fedcada", "fedfa"],

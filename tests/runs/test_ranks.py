@@ -77,18 +77,18 @@ def wait_for_rounds(process, folder, number):
     ["sampled", pytest.param("compiled", marks=pytest.mark.slow)],
 )
 def test_every_method_leaves_the_same_bits(tmp_path, form):
-    """Models and states after five rounds in two processes are those in one process."""
-    for overrides in ranks_job.runs(form, 5):
+    """Models and states after three rounds in two processes are those in one process."""
+    for overrides in ranks_job.runs(form, 3):
         in_one_process(overrides, tmp_path / "one" / form)
-    status, err = torchrun(2, HERE / "ranks_job.py", tmp_path / "two", 5, form)
+    status, err = torchrun(2, HERE / "ranks_job.py", tmp_path / "two", 3, form)
     assert status == 0, err
     assert bits(tmp_path / "one") == bits(tmp_path / "two")
-    assert len(bits(tmp_path / "one")) >= 2 * len(ranks_job.runs(form, 5))
+    assert len(bits(tmp_path / "one")) >= 2 * len(ranks_job.runs(form, 3))
 
 
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch):
     """Three rounds in two processes and two more in three are five rounds in one process."""
-    wanted = "scaffold ditto fedavg qfedavg adafed fedcm mimelite".split()
+    wanted = "scaffold ditto fedavg adafed".split()
     monkeypatch.setattr(cohort, "_HELD_BYTES", 0)
     for overrides in ranks_job.runs("summed", 5):
         if overrides.split()[0].removeprefix("algo=") in wanted:
@@ -126,7 +126,7 @@ def test_a_run_in_which_results_are_lost_leaves_the_same_bits(tmp_path):
 def test_a_lost_process_ends_the_others_and_the_command_goes_on(tmp_path):
     """Ctrl-C, a damaged checkpoint and a killed process: a line each, and the undisturbed model."""
     kept = ["keep_state=true", "engine.client_state=file"]
-    run = [*FAST, "algo=scaffold", "rounds=400", "eval_every=10", *kept]
+    run = [*FAST, "algo=scaffold", "rounds=200", "eval_every=10", *kept]
     disturbed = ["-m", "fedbench", *run, f"results_dir={tmp_path / 'two'}"]
 
     process = start(2, *disturbed)

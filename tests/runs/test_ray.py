@@ -133,12 +133,12 @@ def test_options_choose_the_executor(monkeypatch):
 
 def test_a_task_is_given_up_when_it_is_silent():
     """For a minute, and longer at each attempt."""
-    run = _Run(None)
-    run.sent(key=1, node_id="n", node_name="a", now=0.0)
+    run = _Run(None, attempts=1)
     assert [run.silent(now) for now in (60.0, 61.0)] == [False, True]  # it has not started
     run.received_at = 70.0
     assert [run.silent(now) for now in (130.0, 131.0)] == [False, True]
-    run.sent(key=2, node_id="m", node_name="b", now=200.0)
+    run.attempts = 2
+    run.received_at = 200.0
     assert [run.silent(now) for now in (320.0, 321.0)] == [False, True]
 
 
@@ -150,21 +150,21 @@ def local(tmp_path_factory):
     """The models of the local pool."""
     pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("local")
-    sweep = [*SCAFFOLD, "--jobs", "2", "seed=range(0,6)", "rounds=1500", "eval_every=500"]
+    sweep = [*SCAFFOLD, "--jobs", "2", "seed=range(0,6)", "rounds=800", "eval_every=400"]
     command = [sys.executable, *sweep, f"results_dir={folder}"]
     subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True)
     return models(folder)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("event", ["kill", "freeze", "add"])
+@pytest.mark.parametrize("event", ["replace", "freeze"])
 def test_the_models_are_those_of_the_local_pool_whatever_becomes_of_a_node(local, tmp_path, event):
-    """Of two nodes with a core each, one is killed or freezes, or a third one is added."""
+    """Of two nodes with a core each, one is killed and another one added, or one freezes."""
     command = [
         sys.executable,
         str(NODES),
         str(tmp_path / "ray"),
-        "1500",
+        "800",
         event,
     ]
     done = subprocess.run(

@@ -56,6 +56,7 @@ def test_a_sample_is_another_setting_and_the_default_is_none():
     assert setting(sampled.tree)["evaluate.clients"] == 7
 
 
+@pytest.mark.slow
 def test_tables_name_the_sample(fed, tmp_path):
     sentence = "evaluated on a sample of 5 of 8 clients"
     _, out, _ = fed("-m", *FAST, "evaluate.clients=5", "algo=fedavg,fedprox", "seed=0,1")

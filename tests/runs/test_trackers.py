@@ -105,6 +105,7 @@ def wandb_tracker(monkeypatch, tmp_path):
     return WandbTracker("fedbench")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of wandb's own dependencies
 def test_wandb_without_a_login_writes_files(wandb_tracker, seed_0, capsys):
     import wandb

@@ -240,7 +240,7 @@ def test_every_stage_counts_and_one_with_a_sampler_of_its_own_needs_everybody():
 @pytest.mark.parametrize(
     ("first", "second", "why"),
     [
-        ("privacy", "chosen", "more than a coin of known rate"),
+        ("privacy", "chosen", "more than coin flips at a known rate"),
         ("privacy", "rule", "its sensitivity is not C/m̃"),
         ("privacy", "norm_clip", "its sensitivity is not C/m̃"),
         ("privacy", "weights", "its weights are the same for all"),

@@ -472,6 +472,7 @@ def test_a_run_without_noise_has_no_guarantee(tmp_path):
     assert "(client level, replace)" in remark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "continues"),
     [("epsilon=5", False), ("noise=1", True)],

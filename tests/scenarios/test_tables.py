@@ -67,6 +67,7 @@ def test_the_success_of_an_attack_on_a_pair_is_a_column(runs):
     assert success == pytest.approx(100 * run.last_round()["attack_success"])
 
 
+@pytest.mark.slow
 def test_privacy_is_in_the_table_of_a_sweep_and_on_an_axis(runs):
     pytest.importorskip("dp_accounting")
     sweep = "-m algo.weights=uniform privacy=central privacy.noise=1,2 participation=0.5"

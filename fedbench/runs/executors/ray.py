@@ -139,20 +139,6 @@ class _Run:
     node_id: str = ""
     node_name: str = ""
 
-    def sent(
-        self,
-        key: int,
-        node_id: str,
-        node_name: str,
-        now: float,
-    ) -> None:
-        """Record the start of the next attempt."""
-        self.key = key
-        self.node_id = node_id
-        self.node_name = node_name
-        self.received_at = now
-        self.attempts += 1
-
     def silent(self, now: float) -> bool:
         """Return whether the attempt has been silent for so long that it is to be abandoned."""
         return now - self.received_at > SILENT_SECONDS * self.attempts
@@ -181,6 +167,8 @@ class _Nodes:
 
     Attributes:
         names: Names of the nodes by id.
+        suspected: Time until which a node receives no run if other nodes are available, by id.
+        excluded: Reasons why nodes receive no more runs, by id.
     """
 
     def __init__(
@@ -191,21 +179,8 @@ class _Nodes:
         self._ray = ray
         self._needed = needed
         self.names: dict[str, str] = {}
-        # time until which a node receives no run if other nodes are available
-        self._suspect: dict[str, float] = {}
-        self._excluded: dict[str, str] = {}  # reasons why nodes cannot execute runs
-
-    def suspect(self, node_id: str, seconds: float) -> None:
-        """Send a node no runs for some time if other nodes are available."""
-        self._suspect[node_id] = time.monotonic() + seconds
-
-    def trust(self, node_id: str) -> None:
-        """Allow runs on a node again."""
-        self._suspect.pop(node_id, None)
-
-    def exclude(self, node_id: str, reason: str) -> None:
-        """Send no more runs to a node."""
-        self._excluded[node_id] = reason
+        self.suspected: dict[str, float] = {}
+        self.excluded: dict[str, str] = {}
 
     def slots(self, running: Iterable[_Run]) -> dict[str, int]:
         """Return the number of further runs that each node has resources for.
@@ -226,17 +201,17 @@ class _Nodes:
                 resources.get(k, 0.0) / needed for k, needed in self._needed.items() if needed
             ]
             total = int(min(shares))
-            if node["Alive"] and total and node_id not in self._excluded:
+            if node["Alive"] and total and node_id not in self.excluded:
                 slots[node_id] = total - used[node_id]
 
         # if all nodes have died, new ones may still join
-        if not slots and (self._excluded or not self._suspect):
+        if not slots and (self.excluded or not self.suspected):
             cores, gpus = self._needed.values()
             lacking = f"none has {cores:g} cores and {gpus:g} GPUs for a run"
-            reason = next(iter(self._excluded.values()), lacking)
+            reason = next(iter(self.excluded.values()), lacking)
             raise RequestError(f"no node of the Ray cluster can carry out runs: {reason}")
         now = time.monotonic()
-        suspects = [node_id for node_id, until in self._suspect.items() if until > now]
+        suspects = [node_id for node_id, until in self.suspected.items() if until > now]
         trusted = {node_id: free for node_id, free in slots.items() if node_id not in suspects}
         return trusted or slots
 
@@ -346,12 +321,11 @@ class _Driver:
 
     def _send(self, run: _Run, node: str) -> None:
         """Send a run to a node as its next attempt."""
-        run.sent(
-            key=next(self._keys),
-            node_id=node,
-            node_name=self._nodes.names[node],
-            now=time.monotonic(),
-        )
+        run.key = next(self._keys)
+        run.node_id = node
+        run.node_name = self._nodes.names[node]
+        run.received_at = time.monotonic()
+        run.attempts += 1
         task = self._task.options(scheduling_strategy=self._on_node(node))
         files = read_files(run.config.path)
         reference = task.remote(
@@ -391,7 +365,7 @@ class _Driver:
                 continue
             run.round, saved = messages[run.key]
             run.received_at = now
-            self._nodes.trust(run.node_id)
+            self._nodes.suspected.pop(run.node_id, None)
             # if files are lost with the node or another process has the run, the previous
             # checkpoint remains valid
             with suppress(self._ray.exceptions.RayError, NotWritten):
@@ -407,7 +381,7 @@ class _Driver:
             result, files = self._ray.get(reference)
         except errors.RayTaskError as error:  # a fault of the node; errors of runs are in results
             reason = str(error.cause).partition("\n")[0]
-            self._nodes.exclude(run.node_id, reason)
+            self._nodes.excluded[run.node_id] = reason
             print(f"fedbench: node {run.node_name} is left out: {reason}", file=sys.stderr)
             self._waiting.appendleft(run)
             return
@@ -433,7 +407,7 @@ class _Driver:
         suspect_seconds: float,
     ) -> None:
         """Queue a run for another attempt, or give it up if it was lost too often."""
-        self._nodes.suspect(run.node_id, suspect_seconds)
+        self._nodes.suspected[run.node_id] = time.monotonic() + suspect_seconds
         if run.attempts >= ATTEMPTS:
             self._finish(run, run.result("failed", f"it {loss}, for the {ATTEMPTS}rd time"))
             return

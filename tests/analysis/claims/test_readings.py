@@ -42,6 +42,11 @@ DRAWN = Reading(splits="drawn")
 NEW, OLD = (Row(algo, "one") for algo in ("new", "old"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def readings():
+    """All of them."""
+
+
 def paper(readings=EVERY):
     rows = (NEW, OLD, Row("new", "two"), Row("old", "two"))
     shown = (Row("new"), Row("old"))
