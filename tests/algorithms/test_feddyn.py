@@ -32,6 +32,7 @@ def test_three_rounds_by_hand():
     assert models(run) == pytest.approx([1.0, 2.0, 2.25, 2.1875], abs=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("participation", "rounds"),
     [

@@ -40,6 +40,7 @@ def test_their_own_tests_pass(fed, tmp_path):
 
 
 # its own test has a run without a download
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [k for k in KINDS if k != "partition"],

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from report_runs import fill
 
+from fedbench.papers.readings import ADOPTED
 from fedbench.reports.write import write_report
 
 
@@ -14,7 +15,11 @@ from fedbench.reports.write import write_report
 def mixed(tmp_path_factory):
     root = tmp_path_factory.mktemp("mixed") / "results"
     fill(root)
-    with contextlib.redirect_stderr(io.StringIO()) as err:
+    with (
+        contextlib.redirect_stderr(io.StringIO()) as err,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("fedbench.papers.readings.Readings.every", lambda self: [ADOPTED])
         said = write_report(root)[0]
     tables = root / "report" / "tables"
     return SimpleNamespace(

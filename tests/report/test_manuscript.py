@@ -194,6 +194,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
         assert words in text
 
 
+@pytest.mark.slow
 def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
     leave_runs(tmp_path / "runs", *TWO, seeds=SEEDS)
     out = tmp_path / "out"

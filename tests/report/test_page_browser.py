@@ -14,9 +14,10 @@ from fedbench.reports.page import page as html
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"),
+]
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
     "--disable-sync --no-first-run"

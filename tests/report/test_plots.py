@@ -83,6 +83,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_same_data_give_the_same_bytes(name, tmp_path):
     """For all settings of the user, which stay as they were; the text of the SVG is text."""

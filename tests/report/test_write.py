@@ -31,11 +31,6 @@ from fedbench.reports.write import write_report
 REDUCED = {**PAPERS_ROWS, **OWN_ROWS}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def readings():
-    """All of them, as in the report that all tests of this folder look at."""
-
-
 @pytest.fixture
 def small(tmp_path):
     """Runs of two methods that belong to no paper."""

@@ -50,22 +50,27 @@ def more(fed, train, tmp_path):
 @pytest.mark.parametrize(
     "keys",
     [
-        "algo=afl algo.partial=true participation=0.5",
-        "algo=apfl participation=0.5",
-        "algo=drfa participation=0.5",
-        "algo=fafed algo.variant=stateless participation=0.5",
-        "algo=fedavg participation=0.5",
-        "algo=mimelite participation=0.5",
         "algo=scaffold participation=0.5",
-        "algo=stem",
-        "improved_clients=true eval_every=2",
         "keep_clients=all eval_train_every=3",
-        "keep_clients=[2,4]",
-        "data.validation=0.2",
-        "engine.client_state=file algo=scaffold",
-        "algo=adafedadam eval_train_every=1",
         "algo=fedcada eval_every=3",
-        "local.schedule=decay local.decay_factor=0.9",
+        *(
+            pytest.param(keys, marks=pytest.mark.slow)
+            for keys in (
+                "algo=afl algo.partial=true participation=0.5",
+                "algo=apfl participation=0.5",
+                "algo=drfa participation=0.5",
+                "algo=fafed algo.variant=stateless participation=0.5",
+                "algo=fedavg participation=0.5",
+                "algo=mimelite participation=0.5",
+                "algo=stem",
+                "improved_clients=true eval_every=2",
+                "keep_clients=[2,4]",
+                "data.validation=0.2",
+                "engine.client_state=file algo=scaffold",
+                "algo=adafedadam eval_train_every=1",
+                "local.schedule=decay local.decay_factor=0.9",
+            )
+        ),
     ],
 )
 def test_four_and_then_seven_rounds_are_seven_rounds(more, tmp_path, keys):

@@ -132,6 +132,7 @@ def test_wandb_without_a_login_writes_files(wandb_tracker, seed_0, capsys):
     assert list(folder.glob("*.wandb"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_wandb_continues_under_its_id_and_a_run_that_is_trained_anew_has_another(
     wandb_tracker, tmp_path

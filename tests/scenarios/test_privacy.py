@@ -424,6 +424,7 @@ def test_without_sampling_it_is_the_gaussian_mechanism():
     assert spent(0.0, 1e-5, 0.1, 1) == math.inf
 
 
+@pytest.mark.slow
 def test_noise_for_an_epsilon():
     part = private(
         (1,) * 50,

@@ -28,6 +28,7 @@ def column_names(table):
     return [column.name for column in table.columns]
 
 
+@pytest.mark.slow
 def test_the_success_of_an_attack_is_what_its_clean_partner_loses(runs):
     """1 - accuracy / accuracy of the same seed without the attack, and under the same defence."""
     attack = "attack=sign_flip attack.clients=2 attack.message=none,sign_flip attack.scale=4"
