@@ -36,8 +36,8 @@ class Reason(Enum):
     )
     OWN_WEIGHTS = "the rule would replace the weights that define the method"
     MASKS = "its uploads are masked already, and residuals would fall outside the mask"
-    EVERY_UPLOAD = "the server's step needs the update of every client, not one vector"
-    DRIFT = "the server's mean of client states would drift away from them"
+    EVERY_UPLOAD = "the server's step needs every client's update, not one vector"
+    DRIFT = "the server's mean of client states would drift from the true one"
     UNITS = (
         "its clients send vectors in different units, "
         "for which no common selection, radius or budget is defined"
@@ -47,10 +47,9 @@ class Reason(Enum):
     EVERYONE = "all clients must take part"
     SECOND_COHORT = "its second cohort is sampled separately"
     VISITS = "its first stage visits every client once, one at a time"
-    TRIALS = "trials start from the server's model, losses from the model that was sent"
+    TRIALS = "trials use the server's model, but losses use the model that was sent"
     UNKNOWN = (
-        "the method does not declare how its server step uses client uploads "
-        "(the field kinds of Algorithm)"
+        "the method does not declare how its server step uses uploads (Algorithm's kinds field)"
     )
     SUM_1 = "it needs weights that sum to 1"
     EQUAL_STEPS = (
