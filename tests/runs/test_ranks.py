@@ -126,7 +126,7 @@ def test_a_run_in_which_results_are_lost_leaves_the_same_bits(tmp_path):
 def test_a_lost_process_ends_the_others_and_the_command_goes_on(tmp_path):
     """Ctrl-C, a damaged checkpoint and a killed process: a line each, and the undisturbed model."""
     kept = ["keep_state=true", "engine.client_state=file"]
-    run = [*FAST, "algo=scaffold", "rounds=200", "eval_every=10", *kept]
+    run = [*FAST, "algo=scaffold", "rounds=400", "eval_every=10", *kept]
     disturbed = ["-m", "fedbench", *run, f"results_dir={tmp_path / 'two'}"]
 
     process = start(2, *disturbed)
