@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # On Linux pip takes PyTorch with 2 GB of CUDA libraries. uv knows PyTorch's own index, and takes the build for CPUs where
 # there is no NVIDIA driver. If uv cannot reach an index, it installs nothing, and pip tries with the indexes it has.
-# compiled now, since some systems (PYTHONDONTWRITEBYTECODE) would compile packages at every start
+# Packages are compiled when they are installed: where PYTHONDONTWRITEBYTECODE is set, every start would compile them.
 UV := VIRTUAL_ENV=.venv UV_TORCH_BACKEND=auto UV_COMPILE_BYTECODE=1 $(BIN)/uv pip
 install = $(UV) install $(1) || { echo "uv cannot install these packages (see above); pip tries next"; $(PIP) install $(1); }
 # Every downloaded file must have a hash that the lock lists. antlr4 has no wheel, and the locked setuptools builds it.

@@ -32,8 +32,7 @@ settings.load_profile("same")
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "scripts"))
 from command_line import fed, refuse, train  # noqa: E402, F401 (fixtures of many tests)
-
-from fedbench.papers.readings import ADOPTED  # noqa: E402
+from tools import two_readings  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -84,12 +83,11 @@ def composer():
 
 @pytest.fixture(scope="module", autouse=True)
 def readings():
-    """Judge claims under the adopted reading alone; modules that test readings override this.
+    """Judge claims under two readings; modules that test readings override this.
 
     AdaFedAdam has 56 readings, which are most of the time of a report of few runs.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.papers.readings.Readings.every", lambda self: [ADOPTED])
+    with two_readings():
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedbench.core.randomness import sample_cohort
 from fedbench.core.validation import checked as checked_options
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
+from fedbench.papers.readings import Readings
 from fedbench.scenarios.attack import Attack
 from fedbench.scenarios.defence import Defence
 from fedbench.scenarios.population import Population
@@ -355,3 +357,12 @@ def composed(*overrides):
     OmegaConf.set_struct(cfg, False)
     del cfg["hydra"]
     return OmegaConf.to_container(cfg, resolve=True), names
+
+
+@contextmanager
+def two_readings():
+    """Judge claims under the first two readings of their paper alone."""
+    every = Readings.every
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Readings, "every", lambda self: every(self)[:2])
+        yield

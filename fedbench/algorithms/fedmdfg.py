@@ -54,7 +54,8 @@ def fedmdfg(
             ("gradient", the paper).
         force: Whether guidance is also active if the losses of some, but not all, clients of the
             cohort exceed their own mean so far (the authors' code).
-        s: Number of halvings of the search above and below the fixed step size.
+        s: Steps of the search, which starts s doublings above the fixed step size and ends s
+            halvings below it.
         armijo: Share of the linear decrease that the search requires.
         server_lr: Server step size η_g.
 

@@ -370,6 +370,7 @@ class TrainingSession:
 
         layout = self.prepared.task.layout
         deployed = self._deployed(snapshot)
+        # clients are evaluated on the global model, or each on its own
         name = "model" if deployed.dim() == 1 else "personal"
         models = {
             "model": layout.named(snapshot.server["w"]),

@@ -501,7 +501,7 @@ def test_all_lists_at_once(fed):
     assert {"fedprox", "simplecnn"} <= {word for line in out for word in line.split()}
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("commands", "status", "heavy"),
     [

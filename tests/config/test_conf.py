@@ -264,3 +264,14 @@ def test_text_from_the_environment_is_stored_as_it_is_written(tmp_path, monkeypa
         }
         digests.add(config.digest)
     assert len(digests) == 2
+
+
+def test_a_file_of_the_user_may_override_a_group_of_hydra(tmp_path):
+    """Such groups are left out of the compositions of runs, whose keys are the same."""
+    own = "# @package _global_\ndefaults:\n  - override /hydra/callbacks: mine\nrounds: 3\n"
+    callback = "mine:\n  _target_: hydra.experimental.callback.Callback\n"
+    files = {"experiment/own.yaml": own, "hydra/callbacks/mine.yaml": callback}
+    write_files(tmp_path, files)
+    config = Composer(tmp_path).config(["experiment=own"])
+    assert config.rounds == 3
+    assert "hydra" not in config.tree

@@ -150,7 +150,7 @@ def read_hostile_pickles(folder, times):
             assert str(error).startswith(f"{path} is not a file of CIFAR-10 (")
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_no_pickle_crashes_the_process(tmp_path):
     command = f"import test_readers; test_readers.read_hostile_pickles({str(tmp_path)!r}, 1500)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

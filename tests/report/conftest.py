@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from report_runs import fill
+from tools import two_readings
 
-from fedbench.papers.readings import ADOPTED
 from fedbench.reports.write import write_report
 
 
@@ -15,11 +15,8 @@ from fedbench.reports.write import write_report
 def mixed(tmp_path_factory):
     root = tmp_path_factory.mktemp("mixed") / "results"
     fill(root)
-    with (
-        contextlib.redirect_stderr(io.StringIO()) as err,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr("fedbench.papers.readings.Readings.every", lambda self: [ADOPTED])
+    # a fixture of the session is made before the module's, which has two readings
+    with contextlib.redirect_stderr(io.StringIO()) as err, two_readings():
         said = write_report(root)[0]
     tables = root / "report" / "tables"
     return SimpleNamespace(

@@ -88,7 +88,7 @@ def test_every_method_leaves_the_same_bits(tmp_path, form):
 
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch):
     """Three rounds in two processes and two more in three are five rounds in one process."""
-    wanted = "scaffold ditto fedavg adafed".split()
+    wanted = "scaffold ditto fedavg adafed mimelite".split()
     monkeypatch.setattr(cohort, "_HELD_BYTES", 0)
     for overrides in ranks_job.runs("summed", 5):
         if overrides.split()[0].removeprefix("algo=") in wanted:

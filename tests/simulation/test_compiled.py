@@ -458,7 +458,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("damage", [*DAMAGE, "renamed"])
 def test_a_library_that_is_not_the_one_that_was_built_is_built_again(cache, compiler, real, damage):
     """In a process of its own: a library that is cut off ends the process that loads it."""
