@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
 from fedbench.models.base import require_images
+from fedbench.models.convolution import VisibleConv2d
 from fedbench.models.dense import apply_layers, linear_layers
 
 
-class Conv(nn.Conv2d):
+class Conv(VisibleConv2d):
     """Convolution, 2x2 max pooling and ReLU.
 
     It maps [B, channels, height, width] to [B, channels', height / 2, width / 2].
