@@ -29,6 +29,7 @@ from fedbench.core.errors import RequestError, WrongValue, nearest, typed
 from fedbench.core.files import user_path
 from fedbench.core.options import (
     Count,
+    CropMode,
     HalfOpenUnit,
     Integer,
     LabelNoise,
@@ -37,6 +38,7 @@ from fedbench.core.options import (
     PositiveShare,
     Schedule,
     SgdOptions,
+    UnitInterval,
 )
 from fedbench.core.validation import checked, fault
 
@@ -123,6 +125,8 @@ class LocalConfig(_Keys):
     ]
     steps: Count | None
     crop: Natural
+    crop_mode: CropMode
+    crop_share: UnitInterval
     flip: StrictBool
 
     @model_validator(mode="before")

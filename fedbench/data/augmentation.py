@@ -6,19 +6,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedbench.core.options import CropMode
+
+_SHARES = 2**20  # resolution of ``crop_share``
+
 
 @dataclass(frozen=True)
 class Augmentation:
     """Augmentation of training images, like torchvision's RandomCrop and RandomHorizontalFlip.
 
     Attributes:
-        crop: Pixels of black padding added on every side before a crop of the original size; 0
-            disables cropping.
+        crop: Pixels of padding added on every side before a crop of the original size; 0 disables
+            cropping.
         flip: Whether to mirror images with probability 1/2.
+        crop_mode: Padding: ``black`` pixels, ``reflect`` for the image mirrored at its edge, which
+            is not repeated, or the ``mean`` of each channel, which is 0 in normalised images.
+        crop_share: Probability that an image is cropped.
     """
 
     crop: int = 0
     flip: bool = False
+    crop_mode: CropMode = "black"
+    crop_share: float = 1.0
+
+    @property
+    def normalised(self) -> bool:
+        """Whether it applies to normalised images, rather than to images as they are stored."""
+        return self.crop_mode == "mean"
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
         """Augment images x [..., C, H, W], each as determined by its key [...], an int64 >= 0."""
@@ -31,10 +45,14 @@ class Augmentation:
 
         mirrored = keys // (span * span) % 2 * self.flip
         across = torch.where(mirrored == 1, width - 1 - across, across)
-        rows = keys % span + down  # [n, H], in the padded image
-        columns = keys // span % span + across  # [n, W]
+        draws = keys // (2 * span * span) % _SHARES
+        cropped = draws < self.crop_share * _SHARES
+        top = torch.where(cropped, keys % span, self.crop)
+        left = torch.where(cropped, keys // span % span, self.crop)
+        rows = top + down  # [n, H], in the padded image
+        columns = left + across  # [n, W]
 
-        padded = F.pad(images, (self.crop,) * 4)
+        padded = self._padded(images)
         n = torch.arange(len(images), device=x.device)
         cut = padded[
             n[:, None, None],
@@ -43,3 +61,14 @@ class Augmentation:
             columns[:, None, :],
         ]  # [n, H, W, C]
         return cut.permute(0, 3, 1, 2).reshape(x.shape)
+
+    def _padded(self, images: Tensor) -> Tensor:
+        """Return images [n, C, H, W] with padding on every side."""
+        if self.crop_mode != "reflect":
+            return F.pad(images, (self.crop,) * 4)
+        for axis in (2, 3):
+            last = images.shape[axis] - 1
+            places = torch.arange(-self.crop, last + self.crop + 1, device=images.device)
+            mirrored = last - (last - places.abs()).abs()
+            images = images.index_select(axis, mirrored)
+        return images

@@ -212,15 +212,17 @@ class FederatedDataset:
         self,
         rows: Tensor,
         change: Callable[[Tensor], Tensor] | None = None,
+        normalised: bool = False,
     ) -> Tensor:
         """Return the examples ``rows [...]`` as read by the model, [..., *shape] in ``dtype``.
 
         Args:
             rows: Rows of the examples.
-            change: Function applied to the stored examples before conversion.
+            change: Function applied to the examples.
+            normalised: Whether ``change`` takes normalised images instead of stored ones.
         """
         x = _take(self.x, rows)
-        if change is not None:
+        if change is not None and not normalised:
             x = change(x)
         if self.table is not None:
             return _take(self.table, x.long())
@@ -234,7 +236,8 @@ class FederatedDataset:
         shift = self.mean / self.std
         images = x.to(self.dtype)
         images.mul_(scale.view(channels))
-        return images.sub_(shift.view(channels))
+        images.sub_(shift.view(channels))
+        return change(images) if change is not None and normalised else images
 
     def labels(self, rows: Tensor) -> Tensor:
         """Return the labels of ``rows [...]``: [...], or [..., length] with one label per token."""

@@ -167,6 +167,10 @@ def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> Local
 
 def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:
     """Return the augmentation of training images, or None."""
+    if not local.crop and (local.crop_mode != "black" or local.crop_share != 1):
+        raise RequestError(
+            "local.crop_mode and local.crop_share change nothing without local.crop, such as 4"
+        )
     if not (local.crop or local.flip):
         return None
     if len(data.shape) != 3:
@@ -174,12 +178,18 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
             f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}"
         )
     sides = list(data.shape[1:])
-    if local.crop and (data.mean is None or local.crop > min(sides)):
+    least = local.crop + (local.crop_mode == "reflect")  # the edge is not repeated
+    if local.crop and (data.mean is None or least > min(sides)):
         raise RequestError(
-            f"local.crop={local.crop} needs images of at least that side, stored as bytes, "
-            f"got {sides}"
+            f"local.crop={local.crop} with local.crop_mode={local.crop_mode} needs images of at "
+            f"least {least} pixels per side, stored as bytes, got {sides}"
         )
-    return Augmentation(local.crop, local.flip)
+    return Augmentation(
+        local.crop,
+        local.flip,
+        local.crop_mode,
+        local.crop_share,
+    )
 
 
 def _evaluated(

@@ -284,9 +284,11 @@ class BatchLayout:
             active = self._active_at_once(step)
             block = slice(start, start + sum(active))
             change = None
+            normalised = False
             if self.augment is not None and views is not None:
                 change = partial(self.augment, key=views[block])
-            features = self.data.features(rows[block], change).split(active)
+                normalised = self.augment.normalised
+            features = self.data.features(rows[block], change, normalised).split(active)
             labels = self.data.labels(rows[block]).split(active)
             weights = self.weight[block].split(active)
             draws: Iterable[Tensor | None] = [None] * len(active)

@@ -5,7 +5,9 @@ from functools import partial
 from itertools import combinations, product
 
 import numpy as np
+import pytest
 import torch
+import torch.nn.functional as F
 from tools import federation, final, task_for
 
 from fedbench.algorithms.fedavg import fedavg
@@ -32,6 +34,31 @@ def test_every_crop_by_hand():
         crop = padded[down : down + 3, across : across + 4]
         assert torch.equal(change(IMAGE, key(down, across, 0, 2))[0, 0], crop)
         assert torch.equal(change(IMAGE, key(down, across, 1, 2))[0, 0], crop.flip(1))
+
+
+def test_the_border_reflects_the_image_without_its_edge():
+    change = Augmentation(crop=2, crop_mode="reflect")
+    padded = F.pad(IMAGE, (2, 2, 2, 2), mode="reflect")[0, 0]
+    for down, across in product(range(5), range(5)):
+        crop = padded[down : down + 3, across : across + 4]
+        assert torch.equal(change(IMAGE, key(down, across, 0, 2))[0, 0], crop)
+        stored = change(IMAGE.byte(), key(down, across, 0, 2))
+        assert torch.equal(stored[0, 0], crop.byte())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_share_of_the_images_is_cropped(share):
+    """The others are whole; both kinds are mirrored."""
+    change = Augmentation(crop=1, flip=True, crop_share=share)
+    keys = torch.arange(2 * 9 * 2**10) * 2**10 + 1  # all mirrored or not, from small to large draws
+    seen = change(IMAGE.expand(len(keys), -1, -1, -1), keys)
+    always = Augmentation(crop=1, flip=True)(IMAGE.expand(len(keys), -1, -1, -1), keys)
+    cropped = keys // 18 % 2**20 < share * 2**20
+    assert torch.equal(seen[cropped], always[cropped])
+    mirrored = keys // 9 % 2 == 1
+    whole = torch.where(mirrored[:, None, None, None], IMAGE.flip(3), IMAGE)
+    assert torch.equal(seen[~cropped], whole[~cropped])
+    assert abs(cropped.double().mean() - share) < 0.01
 
 
 def test_without_flip_and_without_crop():
@@ -115,8 +142,8 @@ def test_engine_modes_see_the_same_images():
         assert torch.allclose(other, one, rtol=1e-9, atol=1e-12)
 
 
-def test_the_border_is_black_and_not_the_mean():
-    """Images of bytes are cropped as they are stored: a padded pixel is (0 - mean) / std."""
+def test_the_border_is_black_or_the_mean():
+    """A black pixel of an image of bytes is (0 - mean) / std, the mean is 0."""
     data = federation(
         sizes=(8,),
         features=4,
@@ -132,3 +159,6 @@ def test_the_border_is_black_and_not_the_mean():
     corner = partial(Augmentation(crop=1), key=key(0, 0, 0, 1))
     seen = white.features(torch.tensor([0]), corner)
     assert seen.flatten().tolist() == [-2, -2, -2, 2]
+    corner = partial(Augmentation(crop=1, crop_mode="mean"), key=key(0, 0, 0, 1))
+    seen = white.features(torch.tensor([0]), corner, normalised=True)
+    assert seen.flatten().tolist() == [0, 0, 0, 2]
