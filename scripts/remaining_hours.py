@@ -2,18 +2,17 @@
 
     python scripts/remaining_hours.py results --seconds 3 [--device cuda]
 
-PyTorch counts the operations of a model on one example; the backward pass costs twice the forward
-pass. The script multiplies them by the number of examples that a run trains on and evaluates, and
-divides them by the speed of the device. To measure that speed, a plain loop trains the model for
-some seconds with the batch size of the experiment, on one thread or on the GPU. Two cores count as
-twice as fast as one. On a GPU, fedbench takes less time than that loop (docs/gpu.md). The output is
-a Markdown table with a row per experiment.
+A run's time is the number of its client steps times the time of a step, plus the number of
+evaluated examples times the time of an example. Both times are measured for some seconds on one
+thread or on the GPU, with fedbench's own oracle and the experiment's model and batch size. Two
+cores count as twice as fast as one. PyTorch counts the operations of a model on one example, and the
+backward pass counts as two forward passes. The output is a Markdown table, one row per experiment.
 """
 
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -26,9 +25,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedbench.config.targets import call
 from fedbench.core.randomness import cohort_size
+from fedbench.core.types import Batch
 from fedbench.reproduce.plan import PlannedRun, locate, plan
 from fedbench.runs.build import device_of
 from fedbench.runs.results import Results
+from fedbench.simulation.captured import CapturedOracle
+from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.task import Task
 
 LARGEST_BATCH = 256  # of a measurement
 VECTOR = 300  # length of a word vector
@@ -101,42 +104,84 @@ def lstm_flop(module: nn.Module) -> int:
     return 8 * hidden * (first_layer + other_layers)
 
 
-def steps_per_second(
-    model: nn.Module,
+class Measured(NamedTuple):
+    """Times of fedbench's own oracle, in seconds.
+
+    Attributes:
+        step: Time of a client's step on one batch.
+        example: Time of the evaluation of one example.
+    """
+
+    step: float
+    example: float
+
+
+def measured(
+    task: Task,
     x: torch.Tensor,
+    seconds: float,
+) -> Measured:
+    """Return the times of a model on a batch, each measured for some seconds."""
+    oracle = make_oracle(task, "stacked" if task.traits.dense else "loop")
+    if task.device.type == "cuda":
+        oracle = CapturedOracle(oracle)
+    w = task.init(torch.Generator().manual_seed(0)).unsqueeze(0)
+    x = x.to(task.device).unsqueeze(0)
+    with torch.no_grad():
+        y = torch.zeros_like(oracle.logits(w, x).argmax(-1))
+    batch = Batch(x, y, torch.full(x.shape[:2], 1 / x.shape[1], device=task.device))
+    rate = torch.full((1, 1), 1e-3, device=task.device)
+    step = time_of(lambda: oracle.descend_(w, batch, rate), seconds, task.device)
+    forward = time_of(lambda: oracle.logits(w, x), seconds, task.device)
+    return Measured(step, forward / x.shape[1])
+
+
+@torch.no_grad()
+def time_of(
+    call: Callable[[], object],
     seconds: float,
     device: torch.device,
 ) -> float:
-    """Train a model on one batch for some seconds and return the steps per second."""
-    model = model.to(device)
-    x = x.to(device)
-    outputs = model(x).flatten(0, -2)
-    labels = torch.zeros(len(outputs), dtype=torch.long, device=device)
-
-    def step() -> None:
-        loss = nn.functional.cross_entropy(model(x).flatten(0, -2), labels)
-        loss.backward()
-
-    if device.type == "cuda":
-        for _ in range(3):  # the first step loads libraries
-            step()
+    """Return the seconds of a call, averaged over calls during some seconds."""
+    for _ in range(3 if device.type == "cuda" else 1):  # first calls load libraries
+        call()
     synchronize(device)
-
-    steps = 0
+    calls = 0
     started = time.perf_counter()
-    while steps < 1 or time.perf_counter() - started < seconds:
-        step()
-        steps += 1
+    while calls < 1 or time.perf_counter() - started < seconds:
+        call()
+        calls += 1
     synchronize(device)
-    return steps / (time.perf_counter() - started)
+    return (time.perf_counter() - started) / calls
+
+
+class Cost(NamedTuple):
+    """Cost of a run.
+
+    Attributes:
+        tflop: Operations in TFLOP.
+        steps: Number of client steps.
+        evaluated: Number of evaluated examples.
+        times: Measured times.
+    """
+
+    tflop: float
+    steps: float
+    evaluated: float
+    times: Measured
+
+    @property
+    def seconds(self) -> float:
+        """Time of the run on one core or on the GPU."""
+        return self.steps * self.times.step + self.evaluated * self.times.example
 
 
 def cost_of(
     run: PlannedRun,
     seconds: float,
     device: torch.device,
-) -> tuple[float, float]:
-    """Return the GFLOP of a run, and the GFLOP/s of its training as measured for some seconds."""
+) -> Cost:
+    """Return the cost of a run, with times measured for some seconds."""
     setup = run.paper.setups[run.row.setup]
     config = run.config
     local = config.local
@@ -164,8 +209,8 @@ def cost_of(
     assert isinstance(model, nn.Module)
     x = random_batch(source, min(batch, LARGEST_BATCH))
     forward = forward_gflop(model, x)
-    steps_rate = steps_per_second(model, x, seconds, device)
-    rate = 3 * forward * len(x) * steps_rate
+    times = measured(Task(model, device, torch.float32), x, seconds)
+    times = times._replace(step=times.step * batch / len(x))
 
     steps = local.steps
     if not steps:
@@ -176,14 +221,20 @@ def cost_of(
         batches = -(-examples // batch)
         steps = epochs * batches
     cohort = cohort_size(config.participation, setup.clients)
-    trained = config.rounds * cohort * steps * batch
+    client_steps = config.rounds * cohort * steps
 
     # in passes over all training examples
     test_passes = data.tested / config.eval_every
     train_passes = 1 / config.eval_train_every
     passes = config.rounds * (test_passes + train_passes)
     evaluated = passes * examples * setup.clients
-    return forward * (3 * trained + evaluated), rate
+    tflop = forward * (3 * client_steps * batch + evaluated) / 1000
+    return Cost(
+        tflop,
+        client_steps,
+        evaluated,
+        times,
+    )
 
 
 def main() -> None:
@@ -211,11 +262,9 @@ def main() -> None:
     device = device_of(args.device, "float32")
     if device.type == "cuda":
         place = torch.cuda.get_device_name(device)
-        unit = "GFLOP/s"
         cores = 1
     else:
         place = "two cores"
-        unit = "GFLOP/s of a core"
         cores = 2
 
     missing: dict[str, list[PlannedRun]] = defaultdict(list)
@@ -230,15 +279,16 @@ def main() -> None:
 
     rows = []
     for experiment, runs in sorted(missing.items()):
-        gflop, rate = cost_of(runs[0], args.seconds, device)
-        seconds = gflop / rate / cores
-        hours = len(runs) * seconds / 3600
-        rows.append([experiment, len(runs), gflop / 1000, rate, hours])
+        cost = cost_of(runs[0], args.seconds, device)
+        hours = len(runs) * cost.seconds / cores / 3600
+        step = 1000 * cost.times.step
+        rows.append([experiment, len(runs), cost.tflop, cost.steps, step, hours])
     heads = [
         "experiment",
         "runs",
         "TFLOP a run",
-        unit,
+        "client steps a run",
+        "ms a step",
         f"hours on {place}",
     ]
     table = pd.DataFrame(rows, columns=heads)
@@ -247,7 +297,7 @@ def main() -> None:
     table["runs"] = table["runs"].astype(int)
     text = table.to_markdown(
         index=False,
-        floatfmt=("", "d", ",.0f", ".0f", ",.2f"),
+        floatfmt=("", "d", ",.0f", ",.0f", ",.2f", ",.2f"),
         missingval="",
     )
     print(text)
