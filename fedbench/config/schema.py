@@ -180,6 +180,7 @@ class EngineConfig(_Keys):
     cohort_size: AutoCount
     workers: AutoCount
     precision: Precision
+    lanes: Count
     client_state: ClientStatePlace
     profile: StrictBool
 

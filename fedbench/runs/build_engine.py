@@ -63,9 +63,11 @@ def make_engine(
         ranks: The processes that share the work; the first process chooses for all.
 
     Raises:
-        RequestError: If compiled code is requested and cannot be used.
+        RequestError: If compiled code or lanes are requested and cannot be used.
     """
     on_gpu = task.device.type == "cuda"
+    if config.lanes > 1 and not on_gpu:
+        raise RequestError(f"engine.lanes={config.lanes} needs a CUDA device; use 1")
     if not on_gpu:
         keep_memory()
     kernel = _kernel(task, config.mode)
@@ -86,7 +88,8 @@ def make_engine(
         stack = data.num_clients
     else:  # this process's share of the clients in a round
         stack = math.ceil(cohort / ranks.world_size)
-    size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, stack))
+    alone = mode == "loop" and config.lanes == 1
+    size = config.cohort_size or (1 if alone else min(data.num_clients, stack))
     one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if one_thread else cores or available_cores())
 
@@ -106,10 +109,11 @@ def make_engine(
             f"engine.mode={mode} is what this machine can do, and the first process has "
             f"{shared_mode}"
         )
-    oracle = kernel or make_oracle(task, mode)
+    oracle = kernel or make_oracle(task, mode, config.lanes)
+    captured = task.size < _LARGE_ON_GPU or config.lanes > 1
     # with several threads, the work of the others would be captured too
-    if on_gpu and workers == 1 and task.size < _LARGE_ON_GPU:
-        oracle = CapturedOracle(oracle)
+    if on_gpu and workers == 1 and captured:
+        oracle = CapturedOracle(oracle, aligned=config.lanes > 1)
     return Engine(
         oracle,
         mode,

@@ -17,6 +17,7 @@ from fedbench.core.types import Batch, Oracle
 
 _OFTEN = 2  # calls with the same shapes before a capture; they load libraries
 _MOST = 64  # maximum number of graphs; a bound, not a measured optimum
+_ROW = 64  # values in a multiple of 256 bytes, or of 512 in float64
 
 Step = Callable[..., Sequence[Tensor]]
 
@@ -38,10 +39,13 @@ class CapturedOracle(Oracle):
 
     Args:
         oracle: Oracle that computes losses and gradients on the GPU.
+        aligned: Whether the rows of matrices begin at multiples of 256 bytes, because libraries
+            choose faster kernels for aligned memory.
     """
 
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, oracle: Oracle, aligned: bool = False) -> None:
         self.oracle, self.most = oracle, _MOST
+        self._row = _ROW if aligned else 1
         self._calls: Counter[Hashable] = Counter()
         self._pool: dict[str, Any] = {}
         self.forget()
@@ -146,14 +150,17 @@ class CapturedOracle(Oracle):
     def _place(self, name: int | str, v: Tensor) -> Tensor:
         """Return shared memory in the shape of a tensor; if it must grow, drop the graphs."""
         place = name, v.dtype
-        size = v.numel()
+        width = v.shape[-1]
+        if v.dim() == 2:
+            width = -(-width // self._row) * self._row
+        size = v.numel() // v.shape[-1] * width
         memory = self._memory.get(place)
         if memory is None or len(memory) < size:
             if memory is not None:
                 self.graphs.clear()
             memory = v.new_empty(size)
             self._memory[place] = memory
-        return memory[:size].view(v.shape)
+        return memory[:size].view(*v.shape[:-1], width)[..., : v.shape[-1]]
 
     def _captured(
         self,

@@ -4,14 +4,18 @@ Only this code depends on the model family and the device. Algorithms and the tr
 ``Oracle`` in the same way. Tests show that all oracles agree up to rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedbench.core.types import Batch, Oracle
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -72,9 +76,15 @@ class VmapOracle(Oracle):
 
 @dataclass(eq=False)
 class LoopOracle(Oracle):
-    """The reference oracle, one client after another; fastest for convolutions on a CPU."""
+    """The reference oracle, one client after another; fastest for convolutions on a CPU.
+
+    Attributes:
+        task: The model and its loss.
+        lanes: Number of clients whose kernels may run at the same time in a captured step.
+    """
 
     task: Task
+    lanes: int = 1
 
     def loss_and_grad(
         self,
@@ -82,14 +92,12 @@ class LoopOracle(Oracle):
         batch: Batch,
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        losses = []
-        gradients = []
-        for k, model in enumerate(w):
-            loss, grads = self._differentiate(model, batch, k)
-            gradient = torch.cat([g.flatten() for g in grads])
-            losses.append(loss)
-            gradients.append(gradient)
 
+        def one(k: int) -> tuple[Tensor, Tensor]:
+            loss, grads = self._differentiate(w[k], batch, k)
+            return loss, torch.cat([g.flatten() for g in grads])
+
+        losses, gradients = zip(*each_client(one, len(w), self.lanes), strict=True)
         return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
     def descend_(
@@ -99,11 +107,14 @@ class LoopOracle(Oracle):
         lr: Tensor,
     ) -> None:
         """Replace w [A, P] with w - lr · ∇F_k(w; batch), in place; lr is [A, 1]."""
-        for k, model in enumerate(w):
-            _, grads = self._differentiate(model, batch, k)
-            parameters = self.task.layout.views(model)
+
+        def one(k: int) -> None:
+            _, grads = self._differentiate(w[k], batch, k)
+            parameters = self.task.layout.views(w[k])
             for v, g in zip(parameters, grads, strict=True):
                 v.addcmul_(g, lr[k], value=-1)
+
+        each_client(one, len(w), self.lanes)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
@@ -124,6 +135,42 @@ class LoopOracle(Oracle):
             logits = self.task.apply(leaves, x, key)
             loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
         return loss.detach(), torch.autograd.grad(loss, leaves)
+
+
+def each_client(
+    one: Callable[[int], T],
+    count: int,
+    lanes: int,
+) -> list[T]:
+    """Return the results of a function of each of ``count`` clients.
+
+    While a step is captured as a CUDA graph, clients are distributed over streams, and the graph
+    may run their kernels at the same time. Kernels, arguments and results are the same.
+
+    Args:
+        one: The function of a client's position.
+        count: Number of clients.
+        lanes: Number of streams.
+    """
+    if lanes == 1 or not torch.cuda.is_current_stream_capturing():
+        return [one(k) for k in range(count)]
+    home = torch.cuda.current_stream()
+    streams = _streams(lanes)[:count]
+    for stream in streams:
+        stream.wait_stream(home)
+    results = []
+    for k in range(count):
+        with torch.cuda.stream(streams[k % len(streams)]):
+            results.append(one(k))
+    for stream in streams:
+        home.wait_stream(stream)
+    return results
+
+
+@cache
+def _streams(lanes: int) -> list[torch.cuda.Stream]:
+    """Return streams that are reused, because libraries allocate memory per stream."""
+    return [torch.cuda.Stream() for _ in range(lanes)]
 
 
 @dataclass(eq=False)
@@ -258,10 +305,14 @@ def _softmax(logits: Tensor) -> Tensor:
     return e.div_(e.sum(-1, keepdim=True))
 
 
-def make_oracle(task: Task, mode: str) -> Oracle:
+def make_oracle(
+    task: Task,
+    mode: str,
+    lanes: int = 1,
+) -> Oracle:
     """Return the oracle of an engine mode, "loop" or "stacked"."""
     if mode == "loop":
-        return LoopOracle(task)
+        return LoopOracle(task, lanes)
     if task.traits.dense and not task.bf16:
         return DenseOracle(task)
     return VmapOracle(task)

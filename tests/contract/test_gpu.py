@@ -137,9 +137,9 @@ def test_every_model_has_the_numbers_of_a_cpu_and_repeatable_kernels(name, gpu):
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("mode", ["loop", "stacked"])
+@pytest.mark.parametrize(("mode", "lanes"), [("loop", 1), ("loop", 2), ("stacked", 1)])
 @pytest.mark.parametrize("name", DEEP)
-def test_captured_steps_have_the_same_bits(name, mode, gpu):
+def test_captured_steps_have_the_same_bits(name, mode, lanes, gpu):
     """Of a step and of one with fewer clients, for each of the three ways to ask, before and after
     it is captured.
     """
@@ -152,7 +152,7 @@ def test_captured_steps_have_the_same_bits(name, mode, gpu):
     whole = Batch(*moved)
     w = w.to(gpu, torch.float32)
     plain = make_oracle(task, mode)
-    captured = CapturedOracle(make_oracle(task, mode))
+    captured = CapturedOracle(make_oracle(task, mode, lanes), aligned=lanes > 1)
     for _ in range(5):
         for k in (1, len(w)):
             part = part_of(whole, k)

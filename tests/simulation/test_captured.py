@@ -1,12 +1,14 @@
 """Captured steps without a GPU: what is captured here is a function that does the step again."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from tools import close
 
 from fedbench.core.types import Batch
 from fedbench.simulation.captured import CapturedOracle, write
-from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.oracles import each_client, make_oracle
 from tests.models.test_models import DEEP, LARGE, case
 
 
@@ -38,12 +40,13 @@ def step_with_the_same_bits(captured, plain, w, part):
     return theirs
 
 
+@pytest.mark.parametrize(("mode", "aligned"), [("stacked", False), ("loop", True)])
 @pytest.mark.parametrize("name", [n for n in DEEP if n not in LARGE])
-def test_the_same_bits_for_more_and_for_fewer_clients(name):
+def test_the_same_bits_for_more_and_for_fewer_clients(name, mode, aligned):
     """A part of the clients, all, a part again: memory grows, and graphs are captured again."""
     task, batch, w = case(name)
-    plain = make_oracle(task, "stacked")
-    captured = Again(make_oracle(task, "stacked"))
+    plain = make_oracle(task, mode)
+    captured = Again(make_oracle(task, mode), aligned)
     for k in (1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 3):
         part = part_of(batch, k)
         ours = step_with_the_same_bits(captured, plain, w[:k], part)
@@ -57,6 +60,58 @@ def test_the_same_bits_for_more_and_for_fewer_clients(name):
         assert close(grads, plain_grads, 1e-14)
     assert len(captured.graphs) == 6
     assert captured.replayed > 5
+
+
+def test_rows_of_aligned_memory_begin_at_multiples():
+    captured = Again(None, aligned=True)
+    v = torch.arange(15.0).view(3, 5)
+    place = captured._place("w", v)
+    assert place.shape == v.shape
+    assert place.stride() == (64, 1)
+    assert captured._place("w", v[:2]).data_ptr() == place.data_ptr()
+    assert captured._place("x", torch.zeros(2, 3, 4)).is_contiguous()
+    assert Again(None)._place("w", v).is_contiguous()
+
+
+class Stream:
+    """A stream that notes what happens on it, and whom it waits for."""
+
+    def __init__(self, name):
+        self.name = name
+        self.seen = []
+
+    def wait_stream(self, other):
+        self.seen.append(f"after {other.name}")
+
+
+def test_clients_of_a_captured_step_are_on_streams_that_begin_and_end_together(monkeypatch):
+    home = Stream("home")
+    lanes = [Stream("a"), Stream("b")]
+    on = [home]
+
+    @contextmanager
+    def stream(lane):
+        on.append(lane)
+        yield
+        on.pop()
+
+    def one(k):
+        on[-1].seen.append(k)
+        return 10 * k
+
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: home)
+    monkeypatch.setattr("torch.cuda.stream", stream)
+    monkeypatch.setattr("fedbench.simulation.oracles._streams", lambda count: lanes[:count])
+    assert each_client(one, 5, lanes=2) == [0, 10, 20, 30, 40]
+    assert lanes[0].seen == ["after home", 0, 2, 4]
+    assert lanes[1].seen == ["after home", 1, 3]
+    assert home.seen == ["after a", "after b"]
+    assert each_client(one, 1, lanes=2) == [0]
+    assert lanes[1].seen == ["after home", 1, 3]  # no client, no stream
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    assert each_client(one, 2, lanes=2) == [0, 10]
+    assert home.seen[-2:] == [0, 1]
 
 
 @pytest.fixture
