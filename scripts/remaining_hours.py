@@ -5,8 +5,9 @@
 A run's time is the number of its client steps times the time of a step, plus the number of
 evaluated examples times the time of an example. Both times are measured for some seconds on one
 thread or on the GPU, with fedbench's own oracle and the experiment's model and batch size. Two
-cores count as twice as fast as one. PyTorch counts the operations of a model on one example, and the
-backward pass counts as two forward passes. The output is a Markdown table, one row per experiment.
+cores count as twice as fast as one. PyTorch counts the operations of a model on one example, and
+the backward pass counts as two forward passes. The output is a Markdown table with a row per
+experiment.
 """
 
 import argparse
