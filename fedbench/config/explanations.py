@@ -132,7 +132,10 @@ def _of_other_choices(leaf: str, section: str) -> list[str]:
         if section and not f"{prefix}.".startswith(f"{section}."):
             continue
         files = {name: CONFIG_DIR / group / f"{name}.yaml" for name in options(group)}
-        names = [name for name, file in files.items() if leaf in (read_yaml(file) or {})]
+        names = []
+        for name, file in files.items():
+            if leaf in (read_yaml(file) or {}):
+                names.append(name)
         if names:
             keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names[:_MOST_CHOICES])})")
     return keys

@@ -149,8 +149,9 @@ class Codec:
             case "sign":
                 values, bits = len(self._scales(count)), count
             case "power":
-                sizes = [r * (n + m) if r else n * m for n, m, r in self.matrices]
-                values = sum(sizes)
+                values = 0
+                for n, m, r in self.matrices:
+                    values += r * (n + m) if r else n * m
         return b * values + ceil(bits / 8)
 
     def entries(self, count: int) -> int:
@@ -271,7 +272,9 @@ class Compression(Layer):
             state = init(w, num_clients)
             known = vectors(algo.broadcast(state), w.shape)
             missed = torch.full((num_clients,), inf, dtype=torch.float64)
-            kept = {k: v.unsqueeze(0) for k, v in down.fresh(known).items()}
+            kept = {}
+            for name, v in down.fresh(known).items():
+                kept[name] = v.unsqueeze(0)
             return state | {_MISSED: missed} | kept
 
         return replace(algo, server_init=server_init)

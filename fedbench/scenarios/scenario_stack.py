@@ -182,8 +182,12 @@ def _apart(algo: Algorithm, main: bool = True) -> Algorithm:
         cohort: ClientInfo,
     ) -> State:
         added = hidden(uploads)
-        kept = {k: v for k, v in added.items() if k in server or not v.dim()}
-        return update.step(shown(server), shown(uploads), cohort) | hidden(server) | kept
+        kept = {}
+        for name, v in added.items():
+            if name in server or not v.dim():
+                kept[name] = v
+        stepped = update.step(shown(server), shown(uploads), cohort)
+        return stepped | hidden(server) | kept
 
     return replace(
         algo,

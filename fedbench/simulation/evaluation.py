@@ -135,8 +135,12 @@ def evaluate(
     def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
         sums = measurements.plan(data, rows, clients).sums(w, hits=True)
         n = rows.counts[ids]
-        loss, correct = [np.broadcast_to(v.cpu().numpy(), n.shape) for v in sums]
-        return SplitSums(n, correct, loss)
+        loss, correct = (v.cpu().numpy() for v in sums)
+        return SplitSums(
+            n,
+            np.broadcast_to(correct, n.shape),
+            np.broadcast_to(loss, n.shape),
+        )
 
     validation = None
     if data.validation is not None:

@@ -331,7 +331,9 @@ class Study:
         return [dict(zip(keys, points[i], strict=True)) for i in order]
 
     def _trial(self, trial: FrozenTrial) -> Trial:
-        values = {axis.key: axis.value(trial.params[axis.key]) for axis in self.space}
+        values = {}
+        for axis in self.space:
+            values[axis.key] = axis.value(trial.params[axis.key])
         known = trial.user_attrs.get("scores", {})
         scores = {int(rounds): scores for rounds, scores in known.items()}
         return Trial(trial.number, values, scores)
