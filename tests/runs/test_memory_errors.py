@@ -15,8 +15,8 @@ def short_of_memory(monkeypatch, most):
     """Let steps of more than ``most`` clients fail; return the numbers that were tried."""
     tried = []
 
-    def short(task, mode):
-        oracle = make_oracle(task, mode)
+    def short(task, mode, lanes):
+        oracle = make_oracle(task, mode, lanes)
         plain = oracle.descend_
 
         def descend_(w, batch, lr):
