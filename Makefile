@@ -16,7 +16,7 @@ LOCKED := --require-hashes --only-binary :all: --no-binary antlr4-python3-runtim
 JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
-TESTS := not slow and not processes
+TESTS := not slow and not processes and not whole
 
 .PHONY: help setup demo smoke test test-all test-gpu golden lint type licences audit vulnerabilities lock format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean

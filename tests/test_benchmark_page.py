@@ -14,6 +14,8 @@ from test_scripts import script
 
 from fedbench.core.errors import RequestError
 
+pytestmark = pytest.mark.whole
+
 METHODS = ("a", "b", "fedavg", "own")
 RUNS = """
 uniform one fedavg 0.5  0.4

@@ -15,6 +15,8 @@ from fedbench.core.config_values import config_value
 from fedbench.core.optim import sgd
 from fedbench.simulation.local_work import LocalWork
 
+pytestmark = pytest.mark.whole
+
 EXAMPLES = ROOT / "examples"
 
 

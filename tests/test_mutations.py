@@ -23,6 +23,8 @@ import fedbench
 from fedbench.cli import main
 from fedbench.runs import build_data
 
+pytestmark = pytest.mark.whole
+
 RUN = ["data=femnist", "data.clients=null", "model=linear", "rounds=2", "keep_state=true"]
 LONGEST = 600  # characters of an error for one file
 CHANGES = int(os.environ.get("FEDBENCH_MUTATIONS", "6"))

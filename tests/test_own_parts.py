@@ -18,6 +18,8 @@ from toy_problems import clients_of
 from fedbench.runs.run import read_run
 from fedbench.simulation.local_work import LocalWork
 
+pytestmark = pytest.mark.whole
+
 OWN = ROOT / "examples" / "own_parts"
 FLAGS = ["--config-dir", str(OWN)]
 

@@ -21,6 +21,8 @@ from fedbench.config.overrides import as_value, parse_overrides, quoted, to_over
 from fedbench.core.errors import RequestError
 from fedbench.runs import training as runner
 
+pytestmark = pytest.mark.whole
+
 SMALL = " ".join(FAST)
 
 

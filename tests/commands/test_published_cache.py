@@ -11,6 +11,8 @@ from reproduced import SMOKE, elsewhere, entries, models  # noqa: F401 (a fixtur
 from fedbench.reports.write import write_report
 from fedbench.reproduce.plan import locate, plan
 
+pytestmark = pytest.mark.whole
+
 TABLE = "report/tables/adafedadam_table4.csv"
 HOME = "published/adafedadam"
 

@@ -28,6 +28,8 @@ from fedbench.runs import training
 from fedbench.runs.progress import duration
 from fedbench.runs.run import Run, read_run
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def no_report(monkeypatch):

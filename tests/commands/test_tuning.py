@@ -19,6 +19,8 @@ from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import read_request
 from fedbench.tuning.search import Study, Trial, Tuned
 
+pytestmark = pytest.mark.whole
+
 DATA = ["data=synthetic_leaf", "data.clients=6"]
 SMALL = [*DATA, "rounds=3", "--jobs", "1"]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,13 @@ from report_runs import fill
 from tools import two_readings
 
 from fedbench.reports.write import write_report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.whole)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from tools import ALGORITHMS
 from fedbench.config.compose import compose_run
 from fedbench.runs.cached_run import depends_on_rounds
 
+pytestmark = pytest.mark.whole
+
 SMALL = ["data=synthetic_leaf", "data.clients=6", "local.batch_size=20"]
 KEPT = [*SMALL, "rounds=4", "keep_state=true"]
 

@@ -9,6 +9,8 @@ from fedbench.analysis.attacks import attack_success
 from fedbench.analysis.build_tables import run_tables
 from fedbench.runs.results import Results
 
+pytestmark = pytest.mark.whole
+
 SCENARIOS = ["epsilon", "attackers_accuracy", "attack_success"]
 
 
