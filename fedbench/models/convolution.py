@@ -15,7 +15,7 @@ class VisibleConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the feature maps [B, channels', height', width'] of x [B, channels, ...]."""
-        if not self._outputs_one_pixel(x):
+        if not self._hides_taps(x):
             return super().forward(x)
 
         # the first tap that sees the image sees its first pixel
@@ -26,8 +26,8 @@ class VisibleConv2d(nn.Conv2d):
         maps = F.linear(pixels.flatten(1), weight.flatten(1), self.bias)
         return maps[..., None, None]
 
-    def _outputs_one_pixel(self, x: Tensor) -> bool:
-        """Return whether the output is a single pixel and some taps see only padding."""
+    def _hides_taps(self, x: Tensor) -> bool:
+        """Return whether the output is a single pixel, and some taps see only padding."""
         is_plain = self.groups == 1 and self.dilation == (1, 1) and self.padding_mode == "zeros"
         if not is_plain or isinstance(self.padding, str) or x.dim() != 4:
             return False

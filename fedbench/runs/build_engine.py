@@ -66,8 +66,6 @@ def make_engine(
         RequestError: If compiled code or lanes are requested and cannot be used.
     """
     on_gpu = task.device.type == "cuda"
-    if config.lanes > 1 and not on_gpu:
-        raise RequestError(f"engine.lanes={config.lanes} needs a CUDA device; use 1")
     if not on_gpu:
         keep_memory()
     kernel = _kernel(task, config.mode)
@@ -108,6 +106,11 @@ def make_engine(
         raise RequestError(
             f"engine.mode={mode} is what this machine can do, and the first process has "
             f"{shared_mode}"
+        )
+    if config.lanes > 1 and not (on_gpu and mode == "loop" and workers == 1):
+        raise RequestError(
+            f"engine.lanes={config.lanes} needs a CUDA device, engine.mode=loop and "
+            f"engine.workers=1; this run has {task.device.type}, {mode} and {workers}"
         )
     oracle = kernel or make_oracle(task, mode, config.lanes)
     captured = task.size < _LARGE_ON_GPU or config.lanes > 1
