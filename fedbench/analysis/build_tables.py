@@ -15,6 +15,7 @@ from fedbench.analysis.attacks import attack_success
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.departures import (
     SPLIT,
+    by_block,
     counted_and_others,
     data_departures,
     departures,
@@ -117,6 +118,8 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
 
 def _values(column: Column, runs: MatchedRuns) -> tuple[float, ...]:
     values = runs.values(column.metric, column.round)
+    if runs.row is not None:  # the unit of a paper's numbers is the split
+        values = by_block(values, by_split=True)
     return tuple(values.values())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from statistics import mean
 from typing import Any, NamedTuple, TypeAlias
 
 from fedbench.core.config_values import Tree, keys_text
@@ -25,6 +26,18 @@ class Unit(NamedTuple):
 
 
 PerUnit: TypeAlias = dict[Unit, float]
+
+
+def by_block(numbers: PerUnit, by_split: bool) -> dict[int, float]:
+    """Return numbers by training seed, or their means over the training seeds of each split.
+
+    Runs on the same split depend on each other, so only the split as a whole may be flipped.
+    """
+    members: dict[int, list[float]] = {}
+    for unit, number in sorted(numbers.items()):
+        block = unit.split if by_split else unit.seed
+        members.setdefault(block, []).append(number)
+    return {block: mean(values) for block, values in members.items()}
 
 
 def unit_of(run: Run) -> Unit:

@@ -41,6 +41,7 @@ from fedbench.papers.schema import (
 from fedbench.runs.run import Run
 
 Cuts: TypeAlias = tuple[tuple[str, str], ...]
+ALPHA = 0.05  # level of the tests of claims
 
 # keys that a reduced run may change and still match a row; any other change makes it a different
 # experiment
@@ -218,14 +219,17 @@ class Evidence:
     Args:
         paper: The paper.
         runs: The runs, under the adopted reading; ``under`` returns them under another one.
+        alpha: Level of the tests of claims.
     """
 
     def __init__(
         self,
         paper: Paper,
         runs: Iterable[Run],
+        alpha: float = ALPHA,
     ) -> None:
         self.paper = paper
+        self.alpha = alpha
         self.reading = ADOPTED
         # for each experiment and algorithm, the runs by setting
         self._settings: dict[tuple[str, str], dict[str, list[Run]]] = {}
@@ -289,8 +293,8 @@ class Evidence:
         settings = self._settings.get((setup.experiment, algo), {})
         for every in settings.values():
             counted = every
-            if self.reading.splits == "fixed":  # the split of the experiment
-                counted = [run for run in every if SPLIT not in run.meta["departures"]]
+            if self.reading.splits == "fixed":
+                counted = [run for run in every if run.flat.get(SPLIT) == 0]
             if counted and _matches(counted[0], wanted, setup):
                 matched = replace(empty, every=tuple(every))
                 runs = _with_counted(matched, counted, wanted, setup)

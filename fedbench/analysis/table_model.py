@@ -54,7 +54,7 @@ class Cell:
     """A measured number and the paper's number, in the unit of the column.
 
     Attributes:
-        values: Measured values, one per seed.
+        values: Measured values, one per split in a paper's table, otherwise one per seed.
         printed: The paper's number, or None.
         impossible: Explanation of how the printed number contradicts others in its row, or None.
     """
@@ -105,9 +105,9 @@ class Cell:
     def agreement(self) -> str:
         """Agreement between the measured and the printed number.
 
-        ``inside`` or ``outside``: the printed number lies inside or outside the interval of the
-        mean, widened by the paper's ±; ``single``: one seed gives no interval; ``impossible``: see
-        the attribute; ``missing``: not measured; ``none``: the paper prints no number.
+        ``inside`` or ``outside``: the printed number lies inside or outside the prediction interval
+        for another run; ``single``: one split gives no interval; ``impossible``: see the attribute;
+        ``missing``: not measured; ``none``: the paper prints no number.
         """
         if not self.values:
             return "impossible" if self.impossible and self.printed else "missing"
@@ -118,12 +118,11 @@ class Cell:
     @property
     def place(self) -> str:
         """Agreement of a cell that has both numbers, even if the printed one is impossible."""
-        if self.bounds is None:
+        if self.prediction is None:
             return "single"
         assert self.printed is not None
-        spread = self.printed.std or 0.0
-        low, high = self.bounds
-        inside = low - spread <= self.printed.mean <= high + spread
+        low, high = self.prediction
+        inside = low <= self.printed.mean <= high
         return "inside" if inside else "outside"
 
 
@@ -215,16 +214,23 @@ class Coverage:
     If several tables print the same metric under the same settings, the number is counted once.
 
     Attributes:
-        full: Numbers measured at the paper's full setting.
+        as_printed: Numbers measured at the paper's full setting.
+        retuned: Numbers measured at that setting, but with values found by a search with fedbench.
         reduced: Numbers measured under a reduced setting.
         not_run: Numbers not measured.
-        agreement: Measured numbers by their agreement (``Cell.agreement``).
+        agreement: Numbers measured in full, by their agreement (``Cell.agreement``).
     """
 
-    full: int = 0
+    as_printed: int = 0
+    retuned: int = 0
     reduced: int = 0
     not_run: int = 0
     agreement: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def full(self) -> int:
+        """Count of numbers measured in full, as printed or retuned."""
+        return self.as_printed + self.retuned
 
     @property
     def total(self) -> int:
@@ -238,7 +244,8 @@ class Coverage:
 
     def __add__(self, other: Coverage) -> Coverage:
         return Coverage(
-            self.full + other.full,
+            self.as_printed + other.as_printed,
+            self.retuned + other.retuned,
             self.reduced + other.reduced,
             self.not_run + other.not_run,
             self.agreement + other.agreement,
@@ -260,10 +267,15 @@ def coverage(tables: Iterable[TableData]) -> Coverage:
                     if cell.printed is None or number in known:
                         continue
                     known.add(number)
-                    statuses[line.status if cell.values else "not run"] += 1
-                    agreement[cell.agreement] += bool(cell.values)
+                    status = line.status if cell.values else "not run"
+                    full = status == "full"
+                    if full and line.matched.searched:
+                        status = "retuned"
+                    statuses[status] += 1
+                    agreement[cell.agreement] += full
     return Coverage(
         statuses["full"],
+        statuses["retuned"],
         statuses["reduced"],
         statuses["not run"],
         +agreement,

@@ -70,7 +70,8 @@ def execute(
     published = Results(settings.results_dir)
 
     def planned(profile: str) -> list[PlannedRun]:
-        return _of_experiment(plan_runs(parts, profile, seeds, readings), experiment)
+        runs = plan_runs(parts, profile, seeds, readings, settings.results_dir)
+        return _of_experiment(runs, experiment)
 
     runs = locate(planned(profile), common, published)
     if profile == "cpu":  # smoke only tests that everything runs

@@ -31,6 +31,7 @@ from fedbench.config.overrides import (
     parse_overrides,
     quoted,
 )
+from fedbench.config.plans import digests_of
 from fedbench.config.schema import Choices, RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
 from fedbench.core.errors import RequestError, WrongValue, typed
@@ -89,7 +90,7 @@ class Composer:
 
         Args:
             texts: The overrides.
-            departures: Whether to record departures from the chosen experiment.
+            departures: Whether to record departures from the chosen experiment, and plans.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
@@ -105,7 +106,11 @@ class Composer:
         if config.names.experiment is None:
             _refuse_epochs_and_steps(config, _set_keys(overrides))
         elif departures:
-            config = replace(config, departures=self._departures(config.names, written))
+            config = replace(
+                config,
+                departures=self._departures(config.names, written),
+                plans=digests_of(config.results_dir, config.names.experiment, config.seed),
+            )
         return config
 
     def composed(

@@ -247,6 +247,7 @@ class RunConfig(Keys):
         overrides: The overrides as typed.
         departures: The keys that differ from the chosen experiment, each with [the experiment's
             value, the run's value].
+        plans: Digests of the plans that ask for the run, by id (``fedbench.config.plans``).
         stored_tree: The form of ``tree`` for files (``config.yaml``) and trackers, in which text
             from environment variables is unresolved.
     """
@@ -257,6 +258,7 @@ class RunConfig(Keys):
     identity: Identity
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]] = field(default_factory=dict)
+    plans: Mapping[str, str] = field(default_factory=dict)
     stored_tree: Tree = field(default_factory=dict)
 
     @property

@@ -19,15 +19,15 @@ class Reading:
             columns, ``unweighted``, or ``weighted`` by numbers of test examples.
         round: Round of a run from which numbers are taken: ``adopted`` as in the table, ``last`` or
             ``best``.
-        splits: ``fixed`` for the split that the experiment draws, with training seeds as blocks;
-            ``drawn`` for all splits (data seeds) that have been run, with splits as blocks.
+        splits: ``drawn`` for all splits (data seeds) that have been run, with splits as blocks;
+            ``fixed`` for the split of data seed 0 alone, with training seeds as blocks.
         variant: Id of a documented alternative to the paper's settings; None for the adopted
             settings.
     """
 
     weighting: Literal["adopted", "unweighted", "weighted"] = "adopted"
     round: Literal["adopted", "last", "best"] = "adopted"
-    splits: Literal["fixed", "drawn"] = "fixed"
+    splits: Literal["drawn", "fixed"] = "drawn"
     variant: str | None = None
 
     def field(self, name: str) -> str | None:
@@ -106,14 +106,14 @@ class Readings(Entry):
 
     weighting: dict[Literal["unweighted", "weighted"], str] = field(default_factory=dict)
     round: dict[Literal["last", "best"], str] = field(default_factory=dict)
-    splits: dict[Literal["drawn"], str] = field(default_factory=dict)
+    splits: dict[Literal["fixed"], str] = field(default_factory=dict)
     variants: Section[Variant] = field(default_factory=dict)
 
     def every(self) -> list[Reading]:
         """Return all combinations of the alternatives, the adopted reading first."""
         axes: list[list[Any]] = [
             [None, *self.variants],
-            ["fixed", *self.splits],
+            ["drawn", *self.splits],
             ["adopted", *self.round],
             ["adopted", *self.weighting],
         ]

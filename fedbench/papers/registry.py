@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError
@@ -75,6 +76,13 @@ def read_paper(path: Path) -> Paper:
             f"{path.name}: the id of a paper is the name of its file; got {paper.id!r}"
         )
     return paper
+
+
+@cache
+def written_checks(paper: str) -> dict[str, Any]:
+    """Return the checks of a registered paper's claims as they are in its file, by claim."""
+    content = read_yaml(Path(__file__).with_name(f"{paper}.yaml"))
+    return {claim["id"]: claim["check"] for claim in content["claims"]}
 
 
 def curve_fields(paper: Paper) -> list[str]:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.comparison import RATIO, Comparison
 from fedbench.analysis.claims.judge import Readings, comparable, differing
 from fedbench.analysis.claims.verdict import Verdict
 from fedbench.papers.readings import ADOPTED, AXES, Reading
@@ -25,13 +25,13 @@ SCALED = {  # words for the scaled-down check, by verdict
 }
 _CHOICES = {
     "adopted": "as in the tables",
-    "fixed": "split of the experiments",
+    "fixed": "the split of data seed 0",
     "drawn": "all splits that have been run",
 }
 _READING_WORDS = {
     "weighting": "{}",
     "round": "{} round",
-    "splits": "other splits",
+    "splits": "one split",
     "variant": "{}",
 }
 
@@ -48,6 +48,8 @@ class Judged:
         one_way: The outcome that the runs did not allow; empty if they allowed both outcomes.
         scaled: Result of the scaled-down check, a value of ``SCALED``; empty if there is none.
         readings: Results under other readings of the paper; empty if none has been run.
+        confirmed: Id of the plan behind a confirmed verdict; empty for an exploratory one.
+        explored: Word of the exploratory verdict beside a confirmed one.
     """
 
     id: str
@@ -57,6 +59,15 @@ class Judged:
     one_way: str = ""
     scaled: str = ""
     readings: str = ""
+    confirmed: str = ""
+    explored: str = ""
+
+    @property
+    def status(self) -> str:
+        """``confirmed`` or ``exploratory``; empty for a claim without a verdict from runs."""
+        if self.basis != "runs" or self.word in ("not run", "not testable"):
+            return ""
+        return "confirmed" if self.confirmed else "exploratory"
 
     @property
     def state(self) -> str:
@@ -77,6 +88,8 @@ def judged(claim: Claim, readings: Readings) -> Judged:
         one_way_text(verdict),
         scaled_word(verdict) if verdict.word == "not run" else "",
         readings_text(readings),
+        verdict.confirmed,
+        verdict.explored,
     )
 
 
@@ -109,7 +122,12 @@ def counts_text(verdict: Verdict) -> str:
 
 
 def one_way_text(verdict: Verdict) -> str:
-    """Return the outcome that too few seeds or splits prevent; empty if there is none."""
+    """Return why a verdict is not counted: readings not run, or an outcome that was impossible.
+
+    The text is empty if it is counted.
+    """
+    if verdict.unread:
+        return f"without runs of the reading {', '.join(verdict.unread)}"
     if verdict.lacking is None:
         return ""
     outcome, least, needed = verdict.lacking
@@ -163,12 +181,20 @@ def lead_text(c: Comparison) -> str:
     """Return the mean lead; empty for a comparison that has not been run."""
     if c.mean is None:
         return ""
-    return f"{c.mean:+.4g} {c.unit}".rstrip() if math.isfinite(c.mean) else "diverged"
+    if not math.isfinite(c.mean):
+        return "diverged"
+    if c.unit == RATIO:
+        return f"a factor of {math.exp(c.mean):.3g}"
+    return f"{c.mean:+.4g} {c.unit}".rstrip()
 
 
 def interval_text(c: Comparison) -> str:
     """Return the 95 % interval of the mean lead; empty if there is none."""
-    return "" if c.low is None or c.high is None else f"{c.low:+.4g} to {c.high:+.4g}"
+    if c.low is None or c.high is None:
+        return ""
+    if c.unit == RATIO:
+        return f"{math.exp(c.low):.3g} to {math.exp(c.high):.3g}"
+    return f"{c.low:+.4g} to {c.high:+.4g}"
 
 
 def pairs_text(c: Comparison) -> str:

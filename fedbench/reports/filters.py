@@ -70,7 +70,8 @@ def coverage_text(coverage: Coverage) -> str:
     """Return the coverage of printed numbers as text."""
     return (
         f"{coverage.measured} of {coverage.total} distinct printed numbers measured, "
-        f"{coverage.full} in full and {coverage.reduced} reduced"
+        f"{coverage.as_printed} as printed, {coverage.retuned} retuned and "
+        f"{coverage.reduced} reduced"
     )
 
 

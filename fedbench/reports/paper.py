@@ -52,6 +52,11 @@ class PaperSummary:
         return Counter(claim.state for claim in self.claims)
 
     @cached_property
+    def confirmed(self) -> Counter[str]:
+        """Numbers of claims with a confirmed verdict, by ``Judged.state``."""
+        return Counter(claim.state for claim in self.claims if claim.status == "confirmed")
+
+    @cached_property
     def scaled(self) -> Counter[str]:
         """Numbers of claims without a verdict, by result of the scaled-down check."""
         return Counter(claim.scaled for claim in self.claims if claim.scaled)
@@ -96,6 +101,8 @@ class PaperReport:
         figures: The paper's figures.
         claims: The paper's claims with their verdicts under every reading.
         runs: The runs of the paper.
+        shown: The runs behind tables and figures.
+        progress: Sentences on plans that are not complete.
     """
 
     paper: Paper
@@ -103,6 +110,8 @@ class PaperReport:
     figures: tuple[DrawnFigure, ...]
     claims: tuple[tuple[Claim, Readings], ...]
     runs: tuple[Run, ...] = ()
+    shown: tuple[Run, ...] = ()
+    progress: tuple[str, ...] = ()
 
     @cached_property
     def summary(self) -> PaperSummary:
@@ -142,6 +151,8 @@ def claims_rows(report: PaperReport) -> list[Fields]:
             {
                 "id": claim.id,
                 "verdict": counted.word,
+                "status": counted.status,
+                "explored": counted.explored,
                 "counts": counted.counts,
                 "basis": counted.basis,
                 "counted": verdict.counts,
@@ -166,8 +177,7 @@ def comparisons_csv(report: PaperReport) -> str:
     rows: list[Fields] = []
     for claim, readings in report.claims:
         verdict = readings[ADOPTED]
-        comparisons = (verdict.scaled or verdict).comparisons
-        for c, at_full in zip(comparisons, verdict.comparisons, strict=True):
+        for c, at_full in zip(verdict.listed, verdict.comparisons, strict=True):
             rows.append(
                 {
                     "claim": claim.id,

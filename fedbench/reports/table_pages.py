@@ -30,8 +30,8 @@ _MACHINE_KEYS = (  # omitted from commands for other users
     "force",
 )
 _LEGEND = (
-    "Mean ± sample STD over seeds, then the paper's number: ≈ if it lies in the 95 % interval of "
-    "the mean, widened by its ±, ≠ if not, ? if it is impossible, / without a verdict"
+    "Mean ± sample STD over splits, then the paper's number: ≈ if it lies in the 95 % prediction "
+    "interval of another run, ≠ if not, ? if it is impossible, / without a verdict"
 )
 
 
@@ -109,19 +109,10 @@ def difference_text(cell: data.Cell, column: Column) -> str:
 def basis_text(
     cell: data.Cell,
     column: Column,
-    runs: int = 0,
 ) -> str:
-    """Return the numbers behind the agreement of a cell.
-
-    If the printed number comes from a single run, the prediction interval is the fair range for it.
-
-    Args:
-        cell: The cell.
-        column: The column of the cell.
-        runs: Number of runs averaged in the paper's number; 0 for a table of no paper.
-    """
+    """Return the numbers behind the agreement of a cell."""
     digits = _digits(cell, column)
-    return render("basis.txt", cell=cell, runs=runs, digits=digits).strip()
+    return render("basis.txt", cell=cell, digits=digits).strip()
 
 
 def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:

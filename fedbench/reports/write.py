@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.build_tables import paper_table, run_tables
-from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.planned import PlannedEvidence
 from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.table_model import TableData
+from fedbench.config.plans import Plan, plans_of
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
@@ -85,7 +86,8 @@ def write_report(
     compared = None if compare is None else compare(runs)
     if compared is not None:
         chapters = (compared_chapter(compared), *chapters)
-    content = replace(_content(runs, papers), notes=tuple(damaged), chapters=chapters)
+    content = _content(folder, runs, papers)
+    content = replace(content, notes=tuple(damaged), chapters=chapters)
 
     with replaced_folder(target) as new:
         content = _write_parts(content, compared, new)
@@ -154,17 +156,24 @@ def _paper_of(run: Run) -> str | None:
     return None if home is None else home.paper.id
 
 
-def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
-    """Return the content of the page on runs and papers, without figures."""
+def _content(
+    folder: Path,
+    runs: Sequence[Run],
+    papers: Sequence[str],
+) -> Content:
+    """Return the content of the page on runs and papers in a directory, without figures."""
     ids = {*papers, *map(_paper_of, runs)}
     reports = []
     printed: list[TableData] = []
     for id, paper in known_papers().items():
         if id in ids:
-            report = _paper_report(paper, runs)
+            report = _paper_report(paper, runs, plans_of(folder, id))
             reports.append(report)
             printed += report.tables
-    tables = run_tables(runs, printed)
+    shown = [run for run in runs if _paper_of(run) is None]
+    for report in reports:
+        shown += report.shown
+    tables = run_tables(shown, printed)
     other_runs: list[Run] = []
     for table in tables:
         for line in table.lines:
@@ -182,18 +191,25 @@ def _content(runs: Sequence[Run], papers: Sequence[str]) -> Content:
     )
 
 
-def _paper_report(paper: Paper, runs: Sequence[Run]) -> PaperReport:
+def _paper_report(
+    paper: Paper,
+    runs: Sequence[Run],
+    plans: Sequence[Plan],
+) -> PaperReport:
     """Return the report on a paper, without figures."""
-    evidence = Evidence(paper, runs)
-    tables = [paper_table(table, evidence) for table in paper.tables.values()]
-    claims = [(claim, judge_readings(claim, evidence)) for claim in paper.claims.values()]
     mine = [run for run in runs if _paper_of(run) == paper.id]
+    planned = PlannedEvidence(paper, mine, plans)
+    evidence = Evidence(paper, planned.shown)
+    tables = [paper_table(table, evidence) for table in paper.tables.values()]
+    claims = [(claim, planned.judge(claim)) for claim in paper.claims.values()]
     return PaperReport(
         paper,
         tables=tuple(tables),
         figures=(),
         claims=tuple(claims),
         runs=tuple(mine),
+        shown=tuple(planned.shown),
+        progress=tuple(planned.progress),
     )
 
 
@@ -229,7 +245,7 @@ def _draw(content: Content, folder: Path) -> Content:
     """Draw the figures of a report into a directory, and return the content with the figures."""
     papers = []
     for report in content.papers:
-        figures = paper_figures(Evidence(report.paper, report.runs), folder)
+        figures = paper_figures(Evidence(report.paper, report.shown), folder)
         papers.append(replace(report, figures=tuple(figures)))
     own: list[DrawnFigure] = []
     for table in content.tables:

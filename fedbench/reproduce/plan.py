@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.compose import Composer
+from fedbench.config.plans import Plan, plans_of
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_sources import user_code_from
 from fedbench.core.config_values import config_value
@@ -22,10 +22,6 @@ from fedbench.runs.source_files import official_files
 
 if TYPE_CHECKING:
     from fedbench.runs.results import Results
-
-# number of data seeds in the reading with random splits; enough for a claim with up to 51
-# comparisons to hold or to fail
-_SPLITS = 10
 
 
 @dataclass(kw_only=True)
@@ -40,8 +36,7 @@ class PlannedRun:
         wanted: Config keys set by the row.
         cut: Config keys set by the profile, which replace those of the row.
         parts: Tables and figures that need the run.
-        reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty
-            for the adopted reading.
+        reading: Variant of the settings that needs the run; empty for the adopted settings.
         config_dir: Directory with algorithms that are not part of fedbench, or None.
         path: The run's directory; ``locate`` sets it.
         config: The configuration of the setting, with seed 0; ``locate`` sets it.
@@ -130,6 +125,7 @@ def plan(
     profile: str,
     seeds: int | None = None,
     readings: bool = False,
+    folder: Path | None = None,
 ) -> list[PlannedRun]:
     """Return the runs that tables and figures need, each once, in the order of the tables.
 
@@ -137,18 +133,28 @@ def plan(
         names: Names as for ``chosen``.
         profile: ``full`` for the papers' settings, or ``cpu`` or ``smoke`` for the reductions in
             the papers' files.
-        seeds: Number of seeds, which replaces the number in the paper or the profile. If None, that
-            number is kept.
-        readings: Whether to append the runs for other readings of the papers: further splits of the
-            data, and variants of the settings except those of ``missing_variants``.
+        seeds: Number of seeds, which replaces the seeds of plans and the number in the paper or the
+            profile. If None, they are kept.
+        readings: Whether to append the runs for other readings of the papers: variants of the
+            settings, except those of ``missing_variants``. Variants in plans are always appended.
+        folder: The results directory with the plans (``fedbench.config.plans``), or None.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
-    kinds = (_row_runs, _reading_runs) if readings else (_row_runs,)
-    for runs_of, (paper, part) in product(kinds, chosen(names)):
+    adopted: list[tuple[str, PlannedRun]] = []
+    variants: list[tuple[str, PlannedRun]] = []
+    for paper, part in chosen(names):
+        plans = () if folder is None or profile == "smoke" else plans_of(folder, paper.id)
+        name = f"{paper.id}/{part}"
         for row in paper.rows(part):
-            for run in runs_of(paper, row, profile, seeds):
-                first = planned.setdefault(tuple(run.overrides), run)
-                first.parts.append(f"{paper.id}/{part}")
+            runs, in_variants = _row_runs(paper, row, profile, seeds, plans)
+            wanted = {variant for plan in in_variants for variant in plan.variants}
+            adopted += ((name, run) for run in runs)
+            for run in runs:
+                chosen_variants = None if readings else wanted
+                variants += ((name, other) for other in _variant_runs(run, chosen_variants))
+    for name, run in (*adopted, *variants):
+        first = planned.setdefault(tuple(run.overrides), run)
+        first.parts.append(name)
     return list(planned.values())
 
 
@@ -168,8 +174,9 @@ def _row_runs(
     row: Row,
     profile: str,
     seeds: int | None,
-) -> Iterator[PlannedRun]:
-    """Yield the runs of a row under a profile."""
+    plans: Sequence[Plan],
+) -> tuple[list[PlannedRun], list[Plan]]:
+    """Return the runs of a row under a profile, and the plans that ask for them."""
     setup = paper.setups[row.setup]
     reductions = (reduced for name, reduced in setup.profiles.items() if name == profile)
     reduction = next(reductions, Reduction())
@@ -181,9 +188,15 @@ def _row_runs(
     for key, value in reduction.set.items():
         if key not in settings_of_row:
             cut[key] = value
+
+    asking = [plan for plan in plans if setup.experiment in plan.experiments and not cut]
+    numbers: Iterable[int] = range(seeds or reduction.seeds or setup.seeds)
+    if asking and seeds is None:
+        numbers = sorted({seed for plan in asking for seed in plan.every_seed})
     algo = paper.methods[row.algo].algo
-    for seed in range(seeds or reduction.seeds or setup.seeds):
-        yield PlannedRun(
+    runs = []
+    for seed in numbers:
+        run = PlannedRun(
             paper=paper,
             row=row,
             algo=algo,
@@ -191,38 +204,32 @@ def _row_runs(
             wanted=wanted,
             cut=cut,
         )
+        runs.append(run)
+    return runs, asking
 
 
-def _reading_runs(
-    paper: Paper,
-    row: Row,
-    profile: str,
-    seeds: int | None,
-) -> Iterator[PlannedRun]:
-    """Yield the runs of a row on each of several splits and under each variant of its settings."""
-    for run in _row_runs(paper, row, profile, seeds):
-        if paper.readings.splits:
-            for split in range(_SPLITS):
-                wanted = {**run.wanted, "data.seed": split}
-                yield replace(run, wanted=wanted, parts=[], reading="split")
-        for variant in paper.readings.variants.values():
-            folder = Path(variant.config_dir)
-            changed = variant.concerns(row.setup) and variant.changes(row.algo)
-            if not changed or not folder.is_dir():
-                continue
-            keys = variant.keys(row.algo)
-            cut = dict(run.cut)
-            for key in keys:
-                cut.pop(key, None)
-            yield replace(
-                run,
-                algo=variant.algos.get(row.algo, run.algo),
-                wanted={**run.wanted, **keys},
-                cut=cut,
-                parts=[],
-                reading=variant.id,
-                config_dir=folder if variant.config_dir else None,
-            )
+def _variant_runs(run: PlannedRun, wanted: Collection[str] | None) -> Iterator[PlannedRun]:
+    """Yield a run under the wanted variants of its settings; None for all variants."""
+    row = run.row
+    for variant in run.paper.readings.variants.values():
+        folder = Path(variant.config_dir)
+        changed = variant.concerns(row.setup) and variant.changes(row.algo)
+        chosen = wanted is None or variant.id in wanted
+        if not changed or not chosen or not folder.is_dir():
+            continue
+        keys = variant.keys(row.algo)
+        cut = dict(run.cut)
+        for key in keys:
+            cut.pop(key, None)
+        yield replace(
+            run,
+            algo=variant.algos.get(row.algo, run.algo),
+            wanted={**run.wanted, **keys},
+            cut=cut,
+            parts=[],
+            reading=variant.id,
+            config_dir=folder if variant.config_dir else None,
+        )
 
 
 def locate(

@@ -364,6 +364,8 @@ def _facts(
     }
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
+    if config.plans:
+        facts["plans"] = dict(config.plans)
     return facts
 
 

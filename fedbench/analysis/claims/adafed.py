@@ -1,14 +1,17 @@
 """AdaFed: tests that are specific to single claims."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pandas as pd
 
 from fedbench.analysis.claims.comparison import (
+    RATIO,
     Comparison,
     above,
     contest,
     leads,
+    logs,
     tested,
 )
 from fedbench.analysis.claims.curve_claims import (
@@ -130,7 +133,9 @@ def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
             yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
         else:
             counted = {unit: needed for unit, needed in mine.items() if unit in reached}
-            yield contest(label, counted, theirs, -1.0, adafed, other)
+            first = logs(counted)
+            compared = contest(label, first, logs(theirs), -1.0, adafed, other)
+            yield replace(compared, unit=RATIO)
 
 
 def _rounds_needed(runs: MatchedRuns) -> PerUnit:

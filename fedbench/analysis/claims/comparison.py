@@ -14,15 +14,14 @@ from dataclasses import (
     replace,
 )
 from itertools import chain
-from statistics import mean
 from typing import Literal, TypeVar
 
-from fedbench.analysis.departures import PerUnit, Unit
-from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.departures import PerUnit, Unit, by_block
+from fedbench.analysis.matching import ALPHA, MatchedRuns
 from fedbench.analysis.stats import has_scale, paired, with_diverged
 
 T = TypeVar("T")
-ALPHA = 0.05
+RATIO = "log ratio"  # unit of leads that are natural logarithms of ratios
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Comparison:
         parts: Partial comparisons; the comparison takes its numbers from the decisive part.
         every: Whether all parts must be shown; otherwise one is enough.
         unit: Unit of the leads; empty for plain numbers, or if the parts have different units.
+        alpha: Level of the tests.
     """
 
     label: str
@@ -70,6 +70,7 @@ class Comparison:
     parts: tuple[Comparison, ...] = ()
     every: bool = True
     unit: str = ""
+    alpha: float = ALPHA
 
     @property
     def complete(self) -> bool:
@@ -81,9 +82,9 @@ class Comparison:
         """Result according to the adjusted p-values."""
         if self.for_p is None or self.against_p is None:
             return "not run"
-        if self.for_p <= ALPHA:
+        if self.for_p <= self.alpha:
             return "shown"
-        return "refuted" if self.against_p <= ALPHA else "open"
+        return "refuted" if self.against_p <= self.alpha else "open"
 
     def blank(self) -> Comparison:
         """Return the comparison without numbers, as if it had not been run."""
@@ -164,6 +165,14 @@ def scaled(
     return {unit: factor * number + shift for unit, number in numbers.items()}
 
 
+def logs(rounds: PerUnit) -> PerUnit:
+    """Return ln(1 + r) of numbers of rounds r >= 0, whose ratios are less skewed than differences.
+
+    The sum counts the evaluation of the initial model as a round.
+    """
+    return {unit: math.log1p(number) for unit, number in rounds.items()}
+
+
 # ---- comparisons of runs
 
 
@@ -242,7 +251,7 @@ def tested(
     because it could not be computed, are left out.
     """
     by_split = any(side.reading.splits == "drawn" for side in runs)
-    by_block = _by_block(with_diverged(differences), by_split)
+    by_block = by_block(with_diverged(differences), by_split)
     if not by_block:
         return Comparison(label, group=_group(runs))
     comparison = _undecided(label, runs)
@@ -283,18 +292,6 @@ def _seeds(units: Collection[Unit]) -> str:
 def _group(runs: Sequence[MatchedRuns]) -> str:
     setups = dict.fromkeys(side.setup for side in runs)
     return " and ".join(filter(None, setups))
-
-
-def _by_block(differences: PerUnit, by_split: bool) -> dict[int, float]:
-    """Return differences by training seed, or their means over the training seeds of each split.
-
-    Runs on the same split depend on each other, so only the split as a whole may be flipped.
-    """
-    members: dict[int, list[float]] = {}
-    for unit, difference in sorted(differences.items()):
-        block = unit.split if by_split else unit.seed
-        members.setdefault(block, []).append(difference)
-    return {block: mean(values) for block, values in members.items()}
 
 
 # ---- comparisons of several parts

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import nan
+from math import log, nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.comparison import (
+    RATIO,
     Comparison,
     above,
     aligned,
     contest,
+    logs,
     scaled,
 )
 from fedbench.analysis.claims.table_claims import rows_of
@@ -97,8 +99,8 @@ _LABELS = {
     "setbacks_early": "early setbacks",
 }
 _SCALES = {  # scales of measures that are not in their field's unit
-    "rounds": (1.0, "rounds"),
-    "rounds_pairwise": (1.0, "rounds"),
+    "rounds": (1.0, RATIO),
+    "rounds_pairwise": (1.0, RATIO),
     "below": (100.0, "points"),
     "at_least": (100.0, "points"),
 }
@@ -256,16 +258,17 @@ def _compared(
 ) -> Comparison:
     """Return the comparison of two rows of a figure in a measure.
 
-    For the measures ``rounds`` and ``rounds_pairwise``, all ``rivals`` have a common target.
+    For the measures ``rounds`` and ``rounds_pairwise``, all ``rivals`` have a common target, and
+    numbers of rounds are compared by their logarithms.
     """
     if measure in ("rounds", "rounds_pairwise"):
         rounds = _rounds_to_common(rivals, field)
-        first, second = rounds[one], rounds[two]
+        first = logs(rounds[one])
+        second = scaled(logs(rounds[two]), 1.0, log(check.share or 1.0))
     else:
         first = measured(one, measure, field, check.threshold)
         second = measured(two, measure, field, check.threshold)
-    if check.share is not None:
-        second = scaled(second, check.share)
+        second = scaled(second, check.share or 1.0)
     lower = lower_is_better(field) and measure not in MORE_IS_BETTER
     sign = -1.0 if lower or measure in LESS_IS_BETTER else 1.0
 

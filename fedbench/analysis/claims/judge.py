@@ -1,6 +1,11 @@
 """Verdicts on the claims of a paper, from the runs that their checks need."""
 
+import ast
+import hashlib
+import inspect
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
@@ -56,7 +61,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
             case EqualRows() as check:
                 return table_claims.equal_rows(evidence.paper, check)
             case _:
-                return decide(comparisons_of(claim, claim.check, evidence))
+                return decide(comparisons_of(claim, claim.check, evidence), evidence.alpha)
     except RequestError as error:
         raise RequestError(f"{evidence.paper.id}.yaml: claims: {claim.id}: {error}") from error
 
@@ -77,6 +82,14 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
         numbers[reading] = _numbers(verdict.outcome)
         if not any(numbers[near] == numbers[reading] for near in reading.nearer()):
             verdicts[reading] = verdict
+
+    adopted = verdicts[ADOPTED]
+    if adopted.word != "not run":
+        missing = []
+        for reading, verdict in verdicts.items():
+            if verdict.word == "not run" and reading == Reading(variant=reading.variant):
+                missing.append(str(reading.variant))
+        verdicts[ADOPTED] = replace(adopted, unread=tuple(missing))
     return verdicts
 
 
@@ -166,3 +179,18 @@ def claim_check(paper: str, claim: str) -> ClaimCheck:
     raise RequestError(
         f"kind: function needs a function {claim}_... in {module.replace('.', '/')}.py"
     )
+
+
+def code_digest(claim: Claim, paper: str) -> str:
+    """Return a digest of the function that checks a claim, without its docstring.
+
+    The digest is empty if no function belongs to the check.
+    """
+    checks = claim.check.checks if isinstance(claim.check, Several) else (claim.check,)
+    if not any(isinstance(check, Function) for check in checks):
+        return ""
+    source = textwrap.dedent(inspect.getsource(claim_check(paper, claim.id)))
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    code = ast.dump(ast.Module(function.body[1:], []))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]

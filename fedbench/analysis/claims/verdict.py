@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fedbench.analysis.claims.comparison import ALPHA, Comparison
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.matching import ALPHA
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.stepdown import adjusted
 
 DECIDED = ("holds", "fails", "mixed", "undecided")
+CANNOT_HOLD = "cannot hold"
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Verdict:
     """The verdict on a claim, or on the comparisons of one of its setups.
 
     Attributes:
-        word: ``holds``, ``fails``, ``mixed``, ``undecided``, ``not run`` or ``not testable``.
+        word: ``holds``, ``fails``, ``mixed``, ``undecided``, ``cannot hold`` (not all comparisons
+            have been run, but one is refuted), ``not run`` or ``not testable``.
         evidence: The reason for a verdict without comparisons, on one line.
         basis: Basis of the verdict: ``runs``, ``test`` (a test of the code) or ``print`` (the
             paper's own numbers).
@@ -34,6 +37,10 @@ class Verdict:
             runs at reduced settings. It is never counted as a verdict.
         by_group: Verdicts on the comparisons of each setup, by title of the setup; empty if there
             is only one setup.
+        unread: Documented variants of the settings under which the claim's runs are missing. Until
+            they have been run, the verdict is not counted.
+        confirmed: Id of the plan that asked for the runs; empty for an exploratory verdict.
+        explored: Word of the exploratory verdict beside a confirmed one; otherwise empty.
     """
 
     word: str
@@ -42,11 +49,25 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     scaled: Verdict | None = None
     by_group: Mapping[str, Verdict] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    confirmed: str = ""
+    explored: str = ""
 
     @property
     def outcome(self) -> Verdict:
         """The verdict at the paper's settings, or the scaled-down check if only that was run."""
         return self.scaled if self.scaled is not None and self.word == "not run" else self
+
+    @property
+    def listed(self) -> list[Comparison]:
+        """The comparisons at the paper's settings where they have been run, else reduced ones.
+
+        p-values are adjusted among comparisons of the same kind.
+        """
+        if self.scaled is None:
+            return list(self.comparisons)
+        both = zip(self.comparisons, self.scaled.comparisons, strict=True)
+        return [full if full.complete else reduced for full, reduced in both]
 
     @property
     def run(self) -> list[Comparison]:
@@ -78,14 +99,16 @@ class Verdict:
         tests = [("hold", c, c.chances(ahead=True)) for c in self.comparisons]
         tests.append(("fail", least, all_behind))
         for outcome, comparison, chances in tests:
-            if chances * least_p(comparison.fewest) > ALPHA:
-                return outcome, comparison, least_blocks(chances, ALPHA)
+            if chances * least_p(comparison.fewest) > comparison.alpha:
+                return outcome, comparison, least_blocks(chances, comparison.alpha)
         return None
 
     @property
     def counts(self) -> bool:
         """Whether the verdict is counted, that is, decided by runs that allowed either outcome."""
-        return self.basis == "runs" and self.word in DECIDED and self.lacking is None
+        decided = self.word in DECIDED and self.lacking is None
+        either = decided or self.word == CANNOT_HOLD
+        return self.basis == "runs" and either and not self.unread
 
     @property
     def worst(self) -> Comparison | None:
@@ -106,17 +129,18 @@ def _support(c: Comparison) -> tuple[float, ...]:
     )
 
 
-def decide(comparisons: Sequence[Comparison]) -> Verdict:
+def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA) -> Verdict:
     """Return the verdict on comparisons that must all be shown, with a verdict per setup."""
     if not comparisons:
         return Verdict("not testable", "the claim names nothing to compare")
+    comparisons = [replace(c, alpha=alpha) for c in comparisons]
 
     groups: dict[str, list[Comparison]] = {}
     for c in comparisons:
         groups.setdefault(c.group, []).append(c)
     by_group = {}
     if len(groups) > 1:
-        by_group = {title: decide(members) for title, members in groups.items()}
+        by_group = {title: decide(members, alpha) for title, members in groups.items()}
 
     # comparisons of reduced runs count as not run at the paper's settings
     verdict = _judged([c.blank() if c.reduced else c for c in comparisons])
@@ -142,12 +166,16 @@ def _judged(comparisons: Sequence[Comparison]) -> Verdict:
 def _word(judged: Sequence[Comparison]) -> str:
     """Return the word for the verdict that follows from adjusted p-values."""
     states = {c.state for c in judged}
+    untuned = any(c.untuned for c in judged)
     if "not run" in states:
-        return "not run"
-    if any(c.untuned for c in judged):
+        # adjusted for all comparisons, including those not run yet
+        against = min((c.less for c in judged if c.complete and c.less is not None), default=1.0)
+        refuted = len(judged) * against <= judged[0].alpha
+        return CANNOT_HOLD if refuted and not untuned else "not run"
+    if untuned:
         return "undecided"
     # no adjustment is needed, because all must be shown
-    if all(c.greater is not None and c.greater <= ALPHA for c in judged):
+    if all(c.greater is not None and c.greater <= c.alpha for c in judged):
         return "holds"
     if "refuted" not in states:
         return "undecided"

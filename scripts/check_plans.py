@@ -1,0 +1,128 @@
+#!/usr/bin/env python
+"""Check by git that the published evidence follows its plans.
+
+    python scripts/check_plans.py [results]
+
+A run that carries the digest of a plan must come from an unchanged checkout of a commit that
+contains the plan as it is now. Since the commit of the plan, nothing in the paper's file may have
+changed that decides which runs belong to a row and which number is read from them. Every plan must
+be committed.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedbench.config.plans import FOLDER, Plan, plans_in, plans_of
+from fedbench.core.config_values import from_yaml
+from fedbench.runs.bundle import Bundle, is_bundle
+
+_READ = ("field", "direction", "factor", "target", "rounds")  # keys of a metric
+_SET = ("algo", "keys", "set")  # keys of a method
+
+
+def git(*arguments: str) -> str:
+    """Return the output of a git command."""
+    command = ["git", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def is_ancestor(commit: str, other: str) -> bool:
+    """Return whether a commit is an ancestor of another one, which may be unknown."""
+    command = ["git", "merge-base", "--is-ancestor", commit, other]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def commit_of(plan: Plan, file: Path) -> str | None:
+    """Return the commit since which a plan has not changed; None if it is not committed."""
+    found = None
+    for commit in git("log", "--format=%H", "--", str(file)).split():
+        shown = subprocess.run(
+            ["git", "show", f"{commit}:./{file}"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if shown.returncode != 0:
+            break
+        digests = {old.id: old.digest for old in plans_in(shown.stdout)}
+        if digests.get(plan.id) != plan.digest:
+            break
+        found = commit
+    return found
+
+
+def decisive(paper: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return what decides which runs belong to a plan's rows, and which numbers are read."""
+    setups = {s["id"]: s["experiment"] for s in paper["setups"]}
+    planned = {id: name for id, name in setups.items() if name in plan.experiments}
+    content: dict[str, Any] = {"setups": planned}
+    for section, keys in (("metrics", _READ), ("methods", _SET)):
+        for entry in paper[section]:
+            name = f"{section} {entry['id']}"
+            content[name] = {key: entry.get(key) for key in keys}
+    for table in paper["tables"]:
+        content[f"{table['id']} round"] = table.get("round")
+        for number, row in enumerate(table["rows"]):
+            if row["setup"] in planned:
+                name = f"{table['id']} row {number}"
+                content[name] = {key: row.get(key) for key in ("algo", "hyperparameters")}
+    for figure in paper["figures"]:
+        if planned.keys() & set(figure.get("setups", ())):
+            content[f"{figure['id']} runs"] = figure.get("runs")
+    for variant in paper.get("readings", {}).get("variants", ()):
+        if variant["id"] in plan.variants:
+            name = f"variant {variant['id']}"
+            content[name] = {k: v for k, v in variant.items() if k not in ("title", "why")}
+    return content
+
+
+def faults(results: Path) -> Iterator[str]:
+    """Yield the faults of the plans and of the runs that carry their digests."""
+    for file in sorted((results / FOLDER).glob("*.yaml")):
+        paper = file.stem
+        bundle = results / "published" / paper
+        runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
+        text = Path(f"fedbench/papers/{paper}.yaml")
+        for plan in plans_of(results, paper):
+            name = f"{file}: {plan.id}"
+            commit = commit_of(plan, file)
+            if commit is None:
+                yield f"{name} is not committed as it is"
+                continue
+            before = decisive(from_yaml(git("show", f"{commit}:{text}")), plan)
+            now = decisive(from_yaml(text.read_text()), plan)
+            for key in sorted(before.keys() | now.keys()):
+                if before.get(key) != now.get(key):
+                    yield f"{name}: {key} of {text} has changed since the plan ({commit[:8]})"
+            for run in runs:
+                if run.meta.get("plans", {}).get(plan.id) != plan.digest:
+                    continue
+                head = str(run.meta.get("git_commit"))
+                if run.meta.get("git_dirty") is not False:
+                    yield f"{name}: {run.path} comes from a changed checkout"
+                elif not is_ancestor(commit, head):
+                    yield f"{name}: {run.path} comes from {head[:8]}, which lacks the plan"
+
+
+def main() -> None:
+    """Print the faults; the exit status is 1 if there are any."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results"))
+    args = parser.parse_args()
+    if git("rev-parse", "--is-shallow-repository").strip() == "true":
+        print("plans cannot be checked in a shallow clone; run: git fetch --unshallow")
+        return
+    found = list(faults(args.results))
+    for fault in found:
+        print(fault)
+    if found:
+        sys.exit(1)
+    print("all published runs of plans follow them")
+
+
+if __name__ == "__main__":
+    main()
