@@ -118,9 +118,10 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
 
 def _values(column: Column, runs: MatchedRuns) -> tuple[float, ...]:
     values = runs.values(column.metric, column.round)
-    if runs.row is not None:  # the unit of a paper's numbers is the split
-        values = by_block(values, by_split=True)
-    return tuple(values.values())
+    if runs.row is None:
+        return tuple(values.values())
+    # the unit of a paper's numbers is the split
+    return tuple(by_block(values, by_split=True).values())
 
 
 def _line(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from fedbench.analysis.claims.judge import Readings, code_digest, judge, judge_readings
 from fedbench.analysis.matching import ALPHA, Evidence
@@ -61,7 +62,7 @@ class PlannedEvidence:
     @property
     def shown(self) -> list[Run]:
         """The runs behind tables and figures: planned ones where a plan is complete."""
-        planned = {}
+        planned: dict[Path, Run] = {}
         experiments: set[str] = set()
         for id in self.complete:
             planned |= {run.path: run for run in self._runs[id]}
@@ -78,8 +79,8 @@ class PlannedEvidence:
                 ended = sum(run.done for run in self._runs[id])
                 missing = len(self._missing(plan, Evidence(self.paper, self._runs[id])))
                 texts.append(
-                    f"plan {id} of {plan.date} ({', '.join(plan.claims)}): {ended} runs have ended, "
-                    f"{missing} are missing; they are not used before all have ended"
+                    f"plan {id} of {plan.date} ({', '.join(plan.claims)}): {ended} runs have "
+                    f"ended, {missing} are missing; they are not used before all have ended"
                 )
         return texts
 

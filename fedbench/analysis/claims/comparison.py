@@ -251,18 +251,18 @@ def tested(
     because it could not be computed, are left out.
     """
     by_split = any(side.reading.splits == "drawn" for side in runs)
-    by_block = by_block(with_diverged(differences), by_split)
-    if not by_block:
+    blocks = by_block(with_diverged(differences), by_split)
+    if not blocks:
         return Comparison(label, group=_group(runs))
     comparison = _undecided(label, runs)
     if comparison.uneven:
         return comparison
-    test = paired(by_block.values(), scaled=has_scale(differences))
+    test = paired(blocks.values(), scaled=has_scale(differences))
     return replace(
         comparison,
         **asdict(test),
         blocks="split" if by_split else "seed",
-        differences=by_block,
+        differences=blocks,
     )
 
 
