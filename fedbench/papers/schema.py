@@ -311,6 +311,8 @@ class Head(Entry):
         id: Name of the paper's file and of the folder with its experiments.
         name: Name of the paper's method.
         note: A caveat shown before the counts.
+        headlines: Ids of the claims that the front page names, the paper's main ones.
+        benchmark: Whether the file lists known numbers of public benchmarks instead of a paper.
     """
 
     id: str
@@ -320,6 +322,8 @@ class Head(Entry):
     year: int
     venue: str
     note: str = ""
+    headlines: tuple[str, ...] = ()
+    benchmark: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,6 +345,11 @@ class Paper(Entry):
     contradictions: Section[Contradiction]
     values: Section[Values] = field(default_factory=dict)
     readings: Readings = field(default_factory=Readings)
+
+    def validate(self, known: Known) -> None:
+        """Refuse headlines that are no claims."""
+        for claim in self.paper.headlines:
+            choice("paper: headlines", claim, self.claims)
 
     @property
     def id(self) -> str:

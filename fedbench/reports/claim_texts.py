@@ -1,6 +1,7 @@
 """Texts about claims, for files and the page, and the counts of claims."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbench.analysis.claims.comparison import RATIO, Comparison
@@ -50,6 +51,8 @@ class Judged:
         readings: Results under other readings of the paper; empty if none has been run.
         confirmed: Id of the plan behind a confirmed verdict; empty for an exploratory one.
         explored: Word of the exploratory verdict beside a confirmed one.
+        text: The claim.
+        effect: The decisive comparison with its lead and interval; empty if none has been run.
     """
 
     id: str
@@ -61,6 +64,8 @@ class Judged:
     readings: str = ""
     confirmed: str = ""
     explored: str = ""
+    text: str = ""
+    effect: str = ""
 
     @property
     def status(self) -> str:
@@ -90,6 +95,8 @@ def judged(claim: Claim, readings: Readings) -> Judged:
         readings_text(readings),
         verdict.confirmed,
         verdict.explored,
+        claim.text,
+        effect_text(verdict),
     )
 
 
@@ -200,6 +207,31 @@ def interval_text(c: Comparison) -> str:
 def pairs_text(c: Comparison) -> str:
     """Return the number of pairs: '10 seeds'; empty for a comparison that has not been run."""
     return "" if c.mean is None else plural(c.n, c.blocks)
+
+
+def widest(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Return the widest end of an interval or lead of a split by unit of the leads."""
+    ends: dict[str, float] = {}
+    for c in comparisons:
+        values = [abs(lead) for lead in c.differences.values()]
+        values += [abs(end) for end in (c.low, c.high) if end is not None]
+        ends[c.unit] = max([ends.get(c.unit, 0.0), *values])
+    return ends
+
+
+def place(lead: float, widest: float) -> float:
+    """Return the place of a lead on an axis from -50 to 50."""
+    return 50 * lead / widest
+
+
+def effect_text(verdict: Verdict) -> str:
+    """Return the comparison on which a verdict depends most, with its lead and interval."""
+    worst = verdict.worst
+    if worst is None:
+        return ""
+    interval = interval_text(worst)
+    between = f" [{interval}]" if interval else ""
+    return f"{worst.label}: {lead_text(worst)}{between} over {pairs_text(worst)}"
 
 
 # ---- readings

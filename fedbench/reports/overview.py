@@ -38,17 +38,20 @@ def write_overview(folder: Path) -> str:
         mine = [paper for paper in summary.papers if paper.id == place.name]
         reports += mine
         others += [] if mine else [(place.name, f"{place.name}/{PAGE}")]
-    total = all_papers(reports)
+    papers = [paper for paper in reports if not paper.benchmark]
+    benchmarks = [paper for paper in reports if paper.benchmark]
+    total = all_papers(papers)
     html = render_page(
         "front.html",
         title="fedbench: evidence",
-        links_to=[(f"{paper.id}/{PAGE}", paper) for paper in reports],
+        links_to=[(f"{paper.id}/{PAGE}", paper) for paper in papers],
+        benchmarks=[(f"{paper.id}/{PAGE}", paper) for paper in benchmarks],
         total=total,
         others=others,
     )
     replace_file(folder / PAGE, html)
     return (
-        f"{len(reports)} papers: {coverage_text(total.coverage)}; {total.claims_text}; "
+        f"{len(papers)} papers: {coverage_text(total.coverage)}; {total.claims_text}; "
         f"{total.runs} runs, {total.hours:.1f} hours\nwritten: {folder / PAGE}"
     )
 

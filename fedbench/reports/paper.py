@@ -35,6 +35,8 @@ class PaperSummary:
         runs: Number of runs.
         hours: Hours of training and evaluation.
         note: A caveat shown before the counts.
+        headlines: Ids of the claims that the front page names.
+        benchmark: Whether these are known numbers of public benchmarks instead of a paper.
     """
 
     id: str
@@ -45,6 +47,14 @@ class PaperSummary:
     runs: int
     hours: float
     note: str = ""
+    headlines: tuple[str, ...] = ()
+    benchmark: bool = False
+
+    @property
+    def main_claims(self) -> list[Judged]:
+        """The claims that the front page names."""
+        claims = {claim.id: claim for claim in self.claims}
+        return [claims[id] for id in self.headlines]
 
     @cached_property
     def states(self) -> Counter[str]:
@@ -125,6 +135,8 @@ class PaperReport:
             runs=len(self.runs),
             hours=sum(run.seconds for run in self.runs if run.done) / 3600,
             note=self.paper.paper.note,
+            headlines=self.paper.paper.headlines,
+            benchmark=self.paper.paper.benchmark,
         )
 
 

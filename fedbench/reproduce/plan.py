@@ -139,22 +139,29 @@ def plan(
             settings, except those of ``missing_variants``. Variants in plans are always appended.
         folder: The results directory with the plans (``fedbench.config.plans``), or None.
     """
-    planned: dict[tuple[str, ...], PlannedRun] = {}
-    adopted: list[tuple[str, PlannedRun]] = []
-    variants: list[tuple[str, PlannedRun]] = []
+    adopted: list[PlannedRun] = []
+    variants: list[PlannedRun] = []
     for paper, part in chosen(names):
-        plans = () if folder is None or profile == "smoke" else plans_of(folder, paper.id)
-        name = f"{paper.id}/{part}"
+        plans: tuple[Plan, ...] = ()
+        if folder is not None and profile != "smoke":
+            plans = plans_of(folder, paper.id)
         for row in paper.rows(part):
-            runs, in_variants = _row_runs(paper, row, profile, seeds, plans)
-            wanted = {variant for plan in in_variants for variant in plan.variants}
-            adopted += ((name, run) for run in runs)
+            runs, asking = _row_runs(paper, row, profile, seeds, plans)
+            wanted = None
+            if not readings:
+                wanted = {variant for plan in asking for variant in plan.variants}
             for run in runs:
-                chosen_variants = None if readings else wanted
-                variants += ((name, other) for other in _variant_runs(run, chosen_variants))
-    for name, run in (*adopted, *variants):
+                others = list(_variant_runs(run, wanted))
+                for one in (run, *others):
+                    one.parts.append(f"{paper.id}/{part}")
+                adopted.append(run)
+                variants += others
+
+    planned: dict[tuple[str, ...], PlannedRun] = {}
+    for run in (*adopted, *variants):
         first = planned.setdefault(tuple(run.overrides), run)
-        first.parts.append(name)
+        if first is not run:
+            first.parts += run.parts
     return list(planned.values())
 
 
@@ -190,12 +197,12 @@ def _row_runs(
             cut[key] = value
 
     asking = [plan for plan in plans if setup.experiment in plan.experiments and not cut]
-    numbers: Iterable[int] = range(seeds or reduction.seeds or setup.seeds)
+    numbers = set(range(seeds or reduction.seeds or setup.seeds))
     if asking and seeds is None:
-        numbers = sorted({seed for plan in asking for seed in plan.every_seed})
+        numbers = set().union(*(plan.every_seed for plan in asking))
     algo = paper.methods[row.algo].algo
     runs = []
-    for seed in numbers:
+    for seed in sorted(numbers):
         run = PlannedRun(
             paper=paper,
             row=row,
