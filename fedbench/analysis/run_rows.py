@@ -22,9 +22,10 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     """Return a table with a row per run.
 
     ``path`` is relative to the folder. Configuration keys become columns ``config.<dotted key>``.
-    Metrics are those of the last round, in the unit of ``rounds.jsonl``. Runs of a table that
-    prints best rounds also have ``best_<metric>`` and ``best_round``. Lists are stored as JSON
-    text, and columns with values of different types as text in command-line syntax.
+    ``plans`` is a JSON object with the digest of each plan that asked for the run. Metrics are
+    those of the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best
+    rounds also have ``best_<metric>`` and ``best_round``. Lists are stored as JSON text, and
+    columns with values of different types as text in command-line syntax.
     """
     rows = []
     for run in runs:
@@ -32,6 +33,7 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
         row |= {key: run.meta.get(key) for key in _IDENTITY}
         reduced = [*departures(run), *data_departures([run])]
         row["reduced"] = "; ".join(reduced)
+        row["plans"] = json.dumps(run.meta.get("plans", {}))
         row |= {f"config.{key}": value for key, value in run.flat.items()}
         if run.done:
             row |= run.last_round()
