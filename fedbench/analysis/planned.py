@@ -1,6 +1,6 @@
 """Confirmed and exploratory evidence: the runs that a plan asked for, and all other runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from fedbench.analysis.matching import ALPHA, Evidence
 from fedbench.config.plans import Plan
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers, written_checks
-from fedbench.papers.schema import Claim, Paper
+from fedbench.papers.schema import Claim, Paper, Row
 from fedbench.runs.run import Run
 
 
@@ -75,13 +75,15 @@ class PlannedEvidence:
         """A sentence on each plan whose runs have not all ended."""
         texts = []
         for id, plan in self._plans.items():
-            if id not in self.complete:
-                ended = sum(run.done for run in self._runs[id])
-                missing = len(self._missing(plan, Evidence(self.paper, self._runs[id])))
-                texts.append(
-                    f"plan {id} of {plan.date} ({', '.join(plan.claims)}): {ended} runs have "
-                    f"ended, {missing} are missing; they are not used before all have ended"
-                )
+            if id in self.complete:
+                continue
+            ended = sum(run.done for run in self._runs[id])
+            evidence = Evidence(self.paper, self._runs[id])
+            missing = len(self._missing(plan, evidence))
+            texts.append(
+                f"plan {id} of {plan.date} ({', '.join(plan.claims)}): {ended} runs have ended, "
+                f"{missing} are missing; they are not used before all have ended"
+            )
         return texts
 
     def judge(self, claim: Claim) -> Readings:
@@ -93,12 +95,13 @@ class PlannedEvidence:
             if not self._unchanged(claim, self._plans[id]):
                 continue
             readings = judge_readings(claim, evidence)
-            if readings[ADOPTED].word != "not run":
-                before = judge(claim, self.explored).word
-                return {
-                    reading: replace(verdict, confirmed=id, explored=before)
-                    for reading, verdict in readings.items()
-                }
+            if readings[ADOPTED].word == "not run":
+                continue
+            before = judge(claim, self.explored).word
+            confirmed = {}
+            for reading, verdict in readings.items():
+                confirmed[reading] = replace(verdict, confirmed=id, explored=before)
+            return confirmed
         return judge_readings(claim, self.explored)
 
     def _unchanged(self, claim: Claim, plan: Plan) -> bool:
@@ -111,22 +114,31 @@ class PlannedEvidence:
 
     def _missing(self, plan: Plan, evidence: Evidence) -> set[tuple[str, int]]:
         """Return the settings, as texts, and the seeds of a plan that lack a run."""
-        missing = set()
+        missing: set[tuple[str, int]] = set()
+        for row, variant in self._settings(plan):
+            runs = evidence.under(Reading(variant=variant)).find(row)
+            seeds = set()
+            if not runs.departs:
+                ended = {*runs.runs, *runs.diverged}
+                seeds = {unit.seed for unit in ended}
+            name = f"{row.setup} {runs.name} {variant}"
+            for seed in plan.every_seed:
+                if seed not in seeds:
+                    missing.add((name, seed))
+        return missing
+
+    def _settings(self, plan: Plan) -> Iterator[tuple[Row, str | None]]:
+        """Yield the rows of a plan's experiments, each also under the variants that change it."""
         paper = self.paper
         for part in (*paper.tables, *paper.figures):
             for row in paper.rows(part):
                 if paper.setups[row.setup].experiment not in plan.experiments:
                     continue
-                for variant in (None, *plan.variants):
-                    known = paper.readings.variant(variant, row.setup)
-                    if variant and (known is None or not known.changes(row.algo)):
-                        continue
-                    runs = evidence.under(Reading(variant=variant)).find(row)
-                    ended = {*runs.runs, *runs.diverged}
-                    seeds = set() if runs.departs else {unit.seed for unit in ended}
-                    name = f"{row.setup} {runs.name} {variant}"
-                    missing |= {(name, seed) for seed in plan.every_seed if seed not in seeds}
-        return missing
+                yield row, None
+                for name in plan.variants:
+                    variant = paper.readings.variant(name, row.setup)
+                    if variant is not None and variant.changes(row.algo):
+                        yield row, name
 
 
 def _carries(run: Run, plan: Plan) -> bool:

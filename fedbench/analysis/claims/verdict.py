@@ -169,8 +169,8 @@ def _word(judged: Sequence[Comparison]) -> str:
     untuned = any(c.untuned for c in judged)
     if "not run" in states:
         # adjusted for all comparisons, including those not run yet
-        against = min((c.less for c in judged if c.complete and c.less is not None), default=1.0)
-        refuted = len(judged) * against <= judged[0].alpha
+        against = [c.less for c in judged if c.complete and c.less is not None]
+        refuted = len(judged) * min(against, default=1.0) <= judged[0].alpha
         return CANNOT_HOLD if refuted and not untuned else "not run"
     if untuned:
         return "undecided"
