@@ -148,7 +148,6 @@ def test_a_share_of_fewer_clients_may_be_as_large_as_the_papers(write, find):
         # other data
         {"data.partition.alpha": 5.0},
         {"data.source._target_": "mnist.load"},
-        {"data.seed": 3},
         # more work
         {"rounds": 200},
         {"local.epochs": [1, 20]},

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from case_table import case_table
 from fake_runs import change_facts, change_last_round, fake_row
 from tools import ROOT
 
@@ -117,11 +116,13 @@ def falsify(path, claim):
 
 
 @pytest.mark.slow
-@case_table("""
-name claim table setups least
-- [adafedadam, c13, table7, synthetic, 5]
-- [fedcada, c07, table1, fmnist_noniid, 4]  # a table of best rounds
-""")
+@pytest.mark.parametrize(
+    ("name", "claim", "table", "setups", "least"),
+    [
+        ("adafedadam", "c13", "table7", "synthetic", 5),
+        ("fedcada", "c07", "table1", "fmnist_noniid", 4),  # a table of best rounds
+    ],
+)
 def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(
     name, claim, table, setups, least, tmp_path, no_figures, capsys
 ):
@@ -196,14 +197,16 @@ def write_plan(root, **more):
 
 
 @pytest.mark.slow
-@case_table("""
-change status verdict
-- [none, confirmed, holds]
-- [four looks, confirmed, undecided]  # 1 / 64 is above 0.05 / 4
-- [a run is missing, exploratory, fails]
-- [an amendment, exploratory, undecided]  # then the planned runs are exploratory, too
-- [another check, exploratory, fails]
-""")
+@pytest.mark.parametrize(
+    ("change", "status", "verdict"),
+    [
+        ("none", "confirmed", "holds"),
+        ("four looks", "confirmed", "undecided"),  # 1 / 64 is above 0.05 / 4
+        ("a run is missing", "exploratory", "fails"),
+        ("an amendment", "exploratory", "undecided"),  # then the planned runs are exploratory, too
+        ("another check", "exploratory", "fails"),
+    ],
+)
 def test_a_complete_plan_confirms_a_verdict(change, status, verdict, tmp_path, no_figures, capsys):
     more = {}
     if change == "four looks":

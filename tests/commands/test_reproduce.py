@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import model_of
+from command_line import meta_of, model_of
 from report_runs import call
 from reproduced import SETUPS, SMOKE, elsewhere, entries, models  # noqa: F401 (a fixture)
 from tools import ROOT
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence
+from fedbench.config.plans import plans_of
 from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
 from fedbench.papers.readings import Readings, Variant
@@ -171,31 +172,107 @@ def readings(jobs):
     return Counter(j.reading for j in jobs)
 
 
-def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
-    """Table 4 has three rows with 3 seeds: 9 runs, on 10 splits.
+def test_readings_add_variants_after_the_adopted_runs(monkeypatch, tmp_path):
+    """Table 4 has three rows with 3 seeds: 9 runs.
 
     Two setups have momentum, 6 runs of a variant; four variants concern AdaFedAdam everywhere.
     """
-    variants = ("loss_ratio", "unscaled_step", "ratio_unscaled", "certainty_after_6")
-    counts = {
-        "": 9,
-        "carried_momentum": 6,
-        **dict.fromkeys(variants, 9),
-    }
+    variants = ("code_weights", "unscaled_step", "code_weights_unscaled", "code")
+    counts = {"": 9, "carried_momentum": 6, **dict.fromkeys(variants, 9)}
     monkeypatch.chdir(ROOT)
     adopted = plan(["adafedadam/table4"], "full")
     jobs = plan(["adafedadam/table4"], "full", readings=True)
     assert [j.overrides for j in jobs[:9]] == [j.overrides for j in adopted]
-    assert readings(jobs) == {**counts, "split": 90}
-    assert {j.keys["data.seed"] for j in jobs if j.reading == "split"} == set(range(10))
+    assert readings(jobs) == counts
     carried = {j.algo for j in jobs if j.reading == "carried_momentum"}
     assert carried == {"carried_adafedadam"}
     located = locate(jobs, [f"results_dir={tmp_path}"])
-    # split 0 is adopted
-    assert readings(located) == {**counts, "split": 81}
-    assert len({j.path for j in located}) == 132
+    assert readings(located) == counts
+    assert len({j.path for j in located}) == 9 + 6 + 4 * 9
     table5 = plan(["adafedadam/table5"], "full", readings=True)
     assert "carried_momentum" not in readings(table5)
+
+
+PLAN = """
+- id: p1
+  date: '2026-01-02'
+  experiments: [adafedadam/table5_synthetic]
+  seeds: [10, 12]
+  claims: {}
+  adopted: {}
+  search: None.
+  variants: [code]
+"""
+
+
+def seeds_by_experiment(jobs, reading=""):
+    """The seeds of the runs of a reading, by experiment."""
+    seeds = {}
+    for job in jobs:
+        if job.reading == reading:
+            seeds.setdefault(job.experiment, []).append(job.seed)
+    return seeds
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A results directory with plans: of seeds 10 to 12, and of seeds 12 and 13."""
+    file = tmp_path / "plans" / "adafedadam.yaml"
+    file.parent.mkdir()
+    other = PLAN.replace("p1", "p2").replace("[10, 12]", "[12, 13]").replace("[code]", "[]")
+    file.write_text(PLAN + other)
+    return tmp_path
+
+
+def test_planned_seeds_replace_those_of_the_paper_and_their_variants_are_added(results):
+    """Table 4 has AdaFedAdam on Synthetic, which is planned, and with two kinds of momentum."""
+    table = ["adafedadam/table4"]
+    jobs = plan(table, "full", folder=results)
+    planned, *others = SETUPS
+    unplanned = {name: [0, 1, 2] for name in others}
+    assert seeds_by_experiment(jobs) == {planned: [10, 11, 12, 13], **unplanned}
+    assert readings(jobs) == {"": 4 + 2 * 3, "code": 4}
+    assert seeds_by_experiment(jobs, "code") == {planned: [10, 11, 12, 13]}
+    every = plan(table, "full", readings=True, folder=results)
+    assert seeds_by_experiment(every, "code") == {planned: [10, 11, 12, 13], **unplanned}
+    typed = plan(table, "full", seeds=1, folder=results)
+    assert seeds_by_experiment(typed) == dict.fromkeys(SETUPS, [0])
+    assert {job.seed for job in plan(table, "full")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "profile", "seeds"),
+    [
+        (SETUPS[0], "cpu", [10, 11, 12, 13]),  # as in the paper, but for the number of seeds
+        (SETUPS[0], "smoke", [0]),
+        ("adafedadam/table5_femnist", "cpu", list(range(10))),
+    ],
+)
+def test_reduced_runs_are_not_planned(results, experiment, profile, seeds):
+    """Profile cpu has 200 of 1000 rounds on Femnist."""
+    file = results / "plans" / "adafedadam.yaml"
+    file.write_text(file.read_text().replace(SETUPS[0], experiment))
+    jobs = plan(["adafedadam/table5"], profile, folder=results)
+    planned = [job for job in jobs if job.experiment == experiment]
+    assert sorted({job.seed for job in planned}) == seeds
+    assert ("code" in readings(planned)) == (seeds[0] == 10)
+
+
+def test_the_command_runs_what_plans_ask_for_and_records_their_digests(
+    results, no_report, monkeypatch
+):
+    """Four seeds as adopted and under the planned variant; none of them is trained here."""
+    monkeypatch.setattr(training, "evaluate", lambda *_: 1 // 0)
+    chosen = ["adafedadam/table4", "--profile", "full", "--experiment", SETUPS[0]]
+    status, out, _ = call("reproduce", *chosen, "--jobs", "1", f"results_dir={results}")
+    assert status == 1
+    assert "8 of 8 runs are not finished" in out
+    digests = {plan.id: plan.digest for plan in plans_of(results, "adafedadam")}
+    asking = {10: ["p1"], 11: ["p1"], 12: ["p1", "p2"], 13: ["p2"]}
+    metas = [meta_of(path.parent) for path in results.rglob("meta.json")]
+    assert len(metas) == 8
+    for meta in metas:
+        assert meta["plans"] == {id: digests[id] for id in asking[meta["seed"]]}
 
 
 @pytest.mark.parametrize("profile", ["full", "cpu"])
@@ -228,7 +305,7 @@ def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named():
     assert status == 0
     (line,) = re.findall("for other readings:(.*)", out)
     assert "carried_momentum" not in line
-    assert ", split 270, " in line  # 3 rows, 10 seeds, 9 further splits
+    assert " code 30," in line  # 3 rows, 10 seeds
     left_out = "without the variant carried_momentum of adafedadam: its algorithms are in "
     assert f"{left_out}examples/carried_momentum" in out
     assert "readings" not in call(*command)[1]

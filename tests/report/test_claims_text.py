@@ -1,13 +1,14 @@
 """Claims as text: made-up verdicts and comparisons in words and files, and the counts of claims."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from table_readers import read_csv
+from units import by_unit
 
-from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.comparison import RATIO, Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
-from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
@@ -39,8 +40,8 @@ CUT = MatchedRuns({}, departs=("rounds 2 (paper 9)", "model linear (paper VGG11)
 
 def lead(size, n=10, runs=FULL):
     """A comparison whose leads are all alike."""
-    leads = {Unit(0, seed): float(size) for seed in range(n)}
-    return above("x", leads, [runs])
+    leads = [float(size)] * n
+    return above("x", by_unit(leads), [runs])
 
 
 NOT_RUN = Comparison("a")
@@ -58,16 +59,9 @@ MIXED = decide([lead(1), lead(-1)])
     [
         ([], ""),
         ([NOT_RUN], "1 comparison, none run"),
-        (
-            [
-                lead(1),
-                lead(1),
-                lead(-1),
-                lead(0),
-            ],
-            "2 of 4 shown, 1 refuted",
-        ),
+        ([lead(1), lead(1), lead(-1), lead(0)], "2 of 4 shown, 1 refuted"),
         ([lead(1), NOT_RUN, NOT_RUN], "1 of 3 run: 1 of 1 shown, 0 refuted"),
+        ([lead(-1), NOT_RUN], "1 of 2 run: 0 of 1 shown, 1 refuted"),  # cannot hold
     ],
 )
 def test_counts_stand_beside_the_word(comparisons, text):
@@ -75,30 +69,15 @@ def test_counts_stand_beside_the_word(comparisons, text):
 
 
 def test_the_reason_is_the_weakest_comparison():
-    text = "the weakest: x: +1 over 6 seeds, p = 0.0156 for it, 1.0000 against it"
+    text = "the weakest: x: +1 over 6 splits, p = 0.0156 for it, 1.0000 against it"
     assert reason_text(decide([lead(1, 6)])) == text
-    several = reason_text(
-        decide(
-            [
-                lead(1, 5),
-                lead(1, 5),
-                Comparison("z", uneven=True),
-            ]
-        )
-    )
-    assert several.startswith("the worst: x: +1 over 5 seeds, ")
+    uneven = Comparison("z", uneven=True)
+    several = reason_text(decide([lead(1, 5), lead(1, 5), uneven]))
+    assert several.startswith("the worst: x: +1 over 5 splits, ")
     assert several.endswith("; not compared, since the two sides are reduced in different ways: 1")
-    few = reason_text(
-        decide(
-            [
-                replace(
-                    lead(1, 1),
-                    reduced=("rounds",),
-                )
-            ]
-        )
-    )
-    assert few.endswith("; could not hold with 1 seed (5 needed)")
+    few = reason_text(decide([lead(1, 1, CUT)]))
+    assert few.startswith("the worst (reduced): x: ")
+    assert few.endswith("; could not hold with 1 split (5 needed)")
     assert reason_text(decide([NOT_RUN])) == ""
     assert reason_text(Verdict("holds", "all 9 agree", basis="print")) == "all 9 agree"
 
@@ -115,17 +94,47 @@ def test_rows_that_are_not_tuned_alike_leave_a_claim_undecided():
     ("comparisons", "text"),
     [
         ([lead(1, 6)], ""),
-        ([lead(0, 4)], "could not hold with 4 seeds (5 needed)"),
-        ([lead(1, 5)] * 4, "not sure to fail with 5 seeds (7 needed)"),
-        ([lead(-1, 5)] * 4, "not sure to fail with 5 seeds (7 needed)"),
+        ([lead(0, 4)], "could not hold with 4 splits (5 needed)"),
+        ([lead(1, 5)] * 4, "not sure to fail with 5 splits (7 needed)"),
+        ([lead(-1, 5)] * 4, "not sure to fail with 5 splits (7 needed)"),
         ([lead(-1, 7)] * 4, ""),
-        ([replace(lead(1, 2), blocks="split")], "could not hold with 2 splits (5 needed)"),
+        ([replace(lead(1, 2), blocks="seed")], "could not hold with 2 seeds (5 needed)"),
     ],
 )
 def test_a_claim_that_could_only_come_out_one_way_says_so_and_is_not_counted(comparisons, text):
     verdict = decide(comparisons)
     assert one_way_text(verdict) == text
     assert verdict.counts == (text == "")
+
+
+def test_a_reading_that_has_not_been_run_says_so():
+    """Before too few splits, which are named otherwise."""
+    for lacking in (AHEAD, decide([lead(1, 2)]), decide([lead(-1), NOT_RUN])):
+        verdict = replace(lacking, unread=("slow", "own"))
+        assert one_way_text(verdict) == "without runs of the reading slow, own"
+        assert judged(CLAIM, {ADOPTED: verdict}).state == "not counted"
+        assert not verdict.counts
+
+
+@pytest.mark.parametrize("confirmed", ["", "p1"])
+@pytest.mark.parametrize(
+    ("verdict", "has_status"),
+    [
+        (AHEAD, True),
+        (decide([lead(-1), NOT_RUN]), True),  # cannot hold
+        (decide([NOT_RUN]), False),
+        (decide([]), False),
+        (Verdict("holds", basis="test"), False),
+        (Verdict("fails", basis="print"), False),
+    ],
+)
+def test_a_verdict_from_runs_is_confirmed_or_exploratory(verdict, has_status, confirmed):
+    """Confirmed by a plan, with the word of the exploratory verdict beside it."""
+    planned = replace(verdict, confirmed=confirmed, explored="mixed" if confirmed else "")
+    shown = judged(CLAIM, {ADOPTED: planned})
+    status = "confirmed" if confirmed else "exploratory"
+    assert shown.status == (status if has_status else "")
+    assert (shown.confirmed, shown.explored) == (planned.confirmed, planned.explored)
 
 
 @pytest.mark.parametrize("word", ["holds", "fails", "mixed", "undecided", "not run"])
@@ -176,22 +185,22 @@ def test_the_state_of_a_comparison(comparison, word):
 
 
 def test_a_comparison_shows_its_lead_and_interval():
-    differences = {3: 2.0, 0: 1.0}
-    comparison = Comparison(
-        "a",
-        1.5,
-        0.25,
-        1.0,
-        2,
-        low=-1.0,
-        high=4.0,
-        blocks="split",
-        differences=differences,
-    )
+    comparison = Comparison("a", 1.5, 0.25, 1.0, 2, low=-1.0, high=4.0)
     assert lead_text(comparison) == "+1.5"
     assert interval_text(comparison) == "-1 to +4"
-    assert pairs_text(comparison) == "2 splits"
-    assert lead_text(NOT_RUN) == pairs_text(NOT_RUN) == ""
+    assert pairs_text(comparison) == "2 seeds"
+    assert pairs_text(replace(comparison, blocks="split")) == "2 splits"
+    assert lead_text(NOT_RUN) == pairs_text(NOT_RUN) == interval_text(NOT_RUN) == ""
+
+
+def test_logarithms_of_ratios_are_shown_as_factors():
+    """ln 2 is a factor of 2; -ln 4 and ln 8.0096 are factors of 0.25 and 8.01."""
+    ends = {"low": -math.log(4), "high": math.log(8.0096)}
+    comparison = Comparison("a", math.log(2), 0.25, 1.0, 2, unit=RATIO, **ends)
+    assert lead_text(comparison) == "a factor of 2"
+    assert interval_text(comparison) == "0.25 to 8.01"
+    assert lead_text(replace(comparison, mean=math.inf)) == "diverged"
+    assert lead_text(replace(comparison, unit="points")) == "+0.6931 points"
 
 
 # ---- readings
@@ -210,7 +219,7 @@ BEST = Reading(round="best")
             "the same under all 2 readings that were run",
         ),
         ({UNWEIGHTED: BEHIND, BEST: LEVEL}, "differs: unweighted; best round"),
-        ({Reading(splits="drawn", variant="v"): BEHIND}, "differs: other splits, v"),
+        ({Reading(splits="fixed", variant="v"): BEHIND}, "differs: one split, v"),
     ],
 )
 def test_one_sentence_says_whether_readings_agree(others, text):
@@ -225,25 +234,20 @@ def report_of(readings):
 
 
 def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
-    verdict = decide(
-        [
-            lead(-1, 5),
-            lead(1, 5, CUT),
-        ]
-    )
+    verdict = decide([lead(-1, 5), lead(1, 5, CUT)])
     full, cut = read_csv(comparisons_csv(report_of({ADOPTED: verdict})))
     words = {
         "claim": CLAIM.id,
         "label": "x",
-        "state": "open",
+        "state": "refuted",
         "reduced": "False",
         "untuned": "False",
         "unit": "",
-        "blocks": "seed",
+        "blocks": "split",
     }
     assert {name: full[name] for name in words} == words
     assert cut["reduced"] == "True"
-    # behind with all five; under the opposite signs, the other one is as extreme: 2 / 32
+    # behind with all five: the reduced comparison does not enter the adjustment
     numbers = {
         "lead": -1,
         "lower": -1,
@@ -252,7 +256,7 @@ def test_comparisons_are_plain_numbers_and_reduced_ones_are_marked():
         "for_p": 1,
         "against_p": 1 / 32,
         "adjusted_for_p": 1,
-        "adjusted_against_p": 2 / 32,
+        "adjusted_against_p": 1 / 32,
     }
     assert {name: float(full[name]) for name in numbers} == numbers
 

@@ -2,18 +2,20 @@
 
 import re
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_runs import change_last_round, fake_row
 from report_runs import call_report, files, text_of
+from units import by_unit
 
 from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.verdict import Verdict, decide
-from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.planned import PlannedEvidence
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.reports import write
@@ -32,8 +34,8 @@ NUMBERS = sum(len(row.values) for row in ROWS)
 
 
 def lead(size, n=10, cut=()):
-    leads = {Unit(0, seed): float(size) for seed in range(n)}
-    return above("x", leads, [MatchedRuns({}, departs=cut)])
+    leads = [float(size)] * n
+    return above("x", by_unit(leads), [MatchedRuns({}, departs=cut)])
 
 
 def reduced(size, n=10):
@@ -46,18 +48,15 @@ GIVEN = {
     "fail": [decide([lead(-1)])] * 2,
     "mixed": [decide([lead(1), lead(-1)])],
     "undecided": [decide([lead(0)])],
-    "not counted": [
-        decide([lead(1, 3)]),
-        decide([lead(-1), lead(-1, 4)]),
-    ],
-    "not run": [
-        decide([Comparison("x")]),
-        *map(reduced, (1, 1, -1, 0)),
-        reduced(1, 2),
-    ],
+    "cannot hold as worded": [decide([lead(-1), Comparison("x")])],
+    "not counted": [decide([lead(1, 3)]), decide([lead(-1), lead(-1, 4)])],
+    "not run": [decide([Comparison("x")]), *map(reduced, (1, 1, -1, 0)), reduced(1, 2)],
     "shown by a test of the code": [Verdict("holds", "", "test")],
     "checked in print": [Verdict("holds", "", "print"), Verdict("fails", "", "print")],
 }
+for word, confirmed in (("hold", 2), ("fail", 1)):
+    for place in range(confirmed):
+        GIVEN[word][place] = replace(GIVEN[word][place], confirmed="p1", explored="undecided")
 VERDICTS = [verdict for verdicts in GIVEN.values() for verdict in verdicts]
 COUNTS = {word: len(verdicts) for word, verdicts in GIVEN.items()}
 COUNTS["not testable"] = CLAIMS - len(VERDICTS)
@@ -71,36 +70,15 @@ def fill(root):
     """Six rows with a printed number each, the last one reduced; a run takes an hour and a half."""
     for row in ROWS:
         cut = {"rounds": [200, 100]} if row is ROWS[-1] else {}
-        for path in fake_row(
-            root,
-            PAPER,
-            row,
-            seeds=range(2),
-            cut=cut,
-        ):
+        for path in fake_row(root, PAPER, row, seeds=range(2), cut=cut):
             change_last_round(path, seconds_train=3600.0, seconds_eval=1800.0)
 
 
 def draw(evidence, folder):
     """Draw one figure, which needs no runs."""
-    line = Series(
-        "a",
-        np.arange(3),
-        np.ones((1, 3)),
-        method_look("fedavg"),
-    )
+    line = Series("a", np.arange(3), np.ones((1, 3)), method_look("fedavg"))
     figure = DrawnFigure(f"{PAPER.id}/figure3", f"{PAPER.name}, Figure 3")
-    return drawn(
-        figure,
-        folder,
-        [
-            (
-                "",
-                curves,
-                [Panel("", [line], "x", "y")],
-            )
-        ],
-    )
+    return drawn(figure, folder, [("", curves, [Panel("", [line], "x", "y")])])
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +90,7 @@ def shelf(tmp_path_factory):
     verdicts = iter([*VERDICTS, *[decide([])] * CLAIMS])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "paper_figures", draw)
-        patch.setattr(write, "judge_readings", lambda *_: {ADOPTED: next(verdicts)})
+        patch.setattr(PlannedEvidence, "judge", lambda *_: {ADOPTED: next(verdicts)})
         said, _ = write_report(root, place / PAPER.id)
     other = place / "contest" / "index.html"
     other.parent.mkdir()
@@ -147,17 +125,27 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
     assert LINE in shelf.said
     assert LINE in shelf.whole
     assert LINE in text_of(shelf.page)
-    row = " ".join(
-        map(
-            str,
-            ["FedCAda", CLAIMS, *COUNTS.values()],
-        )
-    )
+    row = " ".join(map(str, ["FedCAda", CLAIMS, 3, *COUNTS.values()]))
     for html in (shelf.front, shelf.page):
         assert numbers(html, 'id="summary-head"') == [row]
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     tiles = text_of(part(shelf.front, '<dl class="tiles">', "</dl>"))
-    assert f"settings 7 of {CLAIMS} 3 hold, 2 fail, 1 mixed, 1 undecided" in tiles
+    assert f"confirmed by a plan 3 of {CLAIMS} claims 2 hold, 1 fail " in tiles
+    exploratory = "1 hold, 1 fail, 1 mixed, 1 undecided, 1 cannot hold as worded"
+    assert f"exploratory verdicts 5 of {CLAIMS} claims {exploratory} " in tiles
+    claims = summary.papers[0].claims
+    assert [claim.status for claim in claims[:4]] == [
+        *["confirmed"] * 2,
+        "exploratory",
+        "confirmed",
+    ]
+    assert {claim.explored for claim in claims if claim.confirmed} == {"undecided"}
+
+
+def test_the_word_of_a_confirmed_verdict_stands_with_that_of_the_exploratory_one(shelf):
+    text = text_of(shelf.page)
+    assert text.count("holds, confirmed: 1 of 1 shown") == 2
+    assert text.count("; plan p1; exploratory before: undecided") == 3
 
 
 @pytest.mark.parametrize("name", ["front", "page"])
@@ -180,16 +168,8 @@ def test_every_measured_percentage_is_a_point_and_a_ring_if_it_is_reduced(shelf)
 
 def test_a_number_that_several_tables_share_is_one_point(tmp_path):
     fill(tmp_path)
-    table = paper_table(
-        PAPER.tables["table1"],
-        Evidence(PAPER, list(Results(tmp_path))),
-    )
-    html = page(
-        Content(
-            "",
-            (PaperReport(PAPER, (table,) * 3, (), ()),),
-        )
-    )
+    table = paper_table(PAPER.tables["table1"], Evidence(PAPER, list(Results(tmp_path))))
+    html = page(Content("", (PaperReport(PAPER, (table,) * 3, (), ()),)))
     assert f">{NUMBERS} printed percentages and what was measured" in html
 
 
@@ -202,11 +182,11 @@ def test_the_note_of_a_paper_stands_before_its_counts():
 def test_the_counts_of_a_small_bundle(shelf):
     """Table 1 prints 60 numbers; Table 2 has 6 others of its 12, and Table 3 five others."""
     distinct = 60 + 6 + 5
-    measured = f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced"
-    assert measured in shelf.whole
+    measured = "0 as printed, 5 retuned and 1 reduced"  # rates of the paper's rows are searched
+    assert f"6 of {distinct} distinct printed numbers measured, {measured}" in shelf.whole
     assert "12 runs, 18.0 hours" in text_of(shelf.front)
     (row,) = numbers(shelf.front, 'id="numbers-head"')
-    assert row.startswith(f"FedCAda {distinct} 5 1 {distinct - 6} ")
+    assert row.startswith(f"FedCAda {distinct} 0 5 1 {distinct - 6} ")
 
 
 def test_pages_of_no_paper_are_linked(shelf):
@@ -247,9 +227,6 @@ def test_which_directories_have_a_front_page(shelf, tmp_path):
 
 @pytest.mark.parametrize("words", ["--into out", "--paper fedcada", "--compare algo"])
 def test_options_of_a_single_report_are_refused(shelf, words):
-    status, _, err = call_report(
-        shelf.place,
-        *words.split(),
-    )
+    status, _, err = call_report(shelf.place, *words.split())
     assert status == 2
     assert "contains no runs" in err

@@ -33,7 +33,9 @@ from fedbench.reports.table_pages import (
 from fedbench.runs.results import Results
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
-HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
+QUANTILE = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # 4.302653
+HALF = QUANTILE / math.sqrt(3)  # 2.484138, of the interval of the mean
+WIDE = QUANTILE * math.sqrt(1 + 1 / 3)  # 4.968275, of the prediction interval
 COLUMN = Column(papers()["fedfa"].metrics["avg"], printed=True)
 
 
@@ -41,32 +43,32 @@ COLUMN = Column(papers()["fedfa"].metrics["avg"], printed=True)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("std", [None, 0.1])
 @pytest.mark.parametrize(
-    ("distance", "std", "word"),
+    ("distance", "word"),
     [
-        (0.0, None, "inside"),
-        (HALF - 1e-6, None, "inside"),
-        (HALF + 1e-6, None, "outside"),
-        (HALF + 0.1 - 1e-6, 0.1, "inside"),
-        (HALF + 0.1 + 1e-6, 0.1, "outside"),
+        (0.0, "inside"),
+        (HALF + 1e-6, "inside"),
+        (WIDE - 1e-6, "inside"),
+        (WIDE + 1e-6, "outside"),
     ],
 )
-def test_the_interval_of_the_mean_widened_by_the_spread(sign, distance, std, word):
-    cell = Cell(
-        (3.0, 1.0, 2.0),
-        Reported(2 + sign * distance, std),
-    )
+def test_the_prediction_interval_of_another_run(sign, distance, std, word):
+    """Whatever ± the paper prints."""
+    cell = Cell((3.0, 1.0, 2.0), Reported(2 + sign * distance, std))
     note = basis_text(cell, COLUMN)
+    assert cell.prediction == pytest.approx((2 - WIDE, 2 + WIDE))
     assert cell.agreement == word
     assert note.startswith("n = 3, 95 % interval of the mean -0.48")
+    assert ", 95 % prediction interval of another run -2.9" in note
     assert note.endswith(f"lies {word}")
-    assert ("widened by the paper's 0.10" in note) == (std == 0.1)
 
 
-def test_one_seed_has_no_interval():
+def test_one_split_has_no_interval():
     cell = Cell((1.0,), Reported(1.0, 0.5))
+    assert cell.prediction is None
     assert cell.agreement == "single"
-    assert basis_text(cell, COLUMN) == "one seed gives no interval"
+    assert basis_text(cell, COLUMN) == "one split gives no interval"
 
 
 def test_equal_values_agree_with_themselves_alone():
@@ -144,7 +146,7 @@ def row_of(root, paper, table, setup, place=0):
         measured = measured_text(cell, column)
         printed = printed_text(cell, column)
         texts = (measured, printed, difference_text(cell, column))
-        note = basis_text(cell, column, block.setup.seeds)
+        note = basis_text(cell, column)
         cells.append(SimpleNamespace(texts=texts, verdict=cell.agreement, note=note))
     return SimpleNamespace(line=line, block=block, cells=cells, note=row_note(line))
 
@@ -172,10 +174,10 @@ def test_cells_beside_the_papers_numbers(tmp_path):
         ("", "68.04", ""),
     ]
     assert [cell.verdict for cell in row.cells] == ["inside", "outside", "inside", "missing"]
-    interval = f"{89 - HALF:.2f} to {89 + HALF:.2f}"
+    interval, wider = (f"{89 - half:.2f} to {89 + half:.2f}" for half in (HALF, WIDE))
     assert row.cells[0].note == (
-        f"n = 3, 95 % interval of the mean {interval}: 89.11 lies inside. The paper reports one "
-        "run; the 95 % prediction interval of a further run is 84.03 to 93.97"
+        f"n = 3, 95 % interval of the mean {interval}, "
+        f"95 % prediction interval of another run {wider}: 89.11 lies inside"
     )
 
 

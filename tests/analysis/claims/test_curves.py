@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from units import diverged
 
+from fedbench.analysis.claims.comparison import RATIO
 from fedbench.analysis.claims.curve_claims import (
     area,
     curve_comparisons,
@@ -284,6 +285,9 @@ def test_early_setbacks_are_those_of_the_first_tenth():
     assert word(curves("setbacks", worse="x"), of(late, steady)) == "fails"
 
 
+LATER = pytest.approx(math.log(21 / 11))  # 20 rounds against 10, with the initial model's: 21 / 11
+
+
 def test_rounds_to_the_best_that_all_reach():
     """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after
     20.
@@ -292,10 +296,11 @@ def test_rounds_to_the_best_that_all_reach():
     slow = alike(0, 0.3, 0.7)
     last = alike(0, 0.2, 0.5)
     x, y = compare(curves("rounds"), of(quick, slow, last))
-    assert x.mean == y.mean == 20 - 10
+    assert x.mean == y.mean == LATER
+    assert x.unit == RATIO
     x, y = compare(curves("rounds"), of(last, slow, quick))
     assert x.mean == 0
-    assert y.mean == 10 - 20
+    assert -y.mean == LATER
     # the target would change once the third was run
     assert word(curves("rounds"), of(quick, slow)) == "not run"
 
@@ -305,38 +310,32 @@ def test_rounds_to_a_common_loss_and_common_seeds():
     slow = alike(3, 2, 1, field="train_loss")
     for seed in range(4):
         del slow[seed]
-    (c,) = compare(
-        curves(
-            "rounds",
-            "train_loss",
-            "x",
-        ),
-        of(quick, slow),
-    )
-    assert c.mean == 10
+    (c,) = compare(curves("rounds", "train_loss", "x"), of(quick, slow))
+    assert c.mean == LATER
     assert c.n == SEEDS - 4
+
+
+def reaching(last):
+    """Runs that are evaluated in each of 16 rounds and reach 0.5 in one of them."""
+    accuracies = [0.5 if number >= last else 0.1 for number in range(16)]
+    run = run_with(accuracies, every=1)
+    return dict.fromkeys(range(SEEDS), run)
 
 
 @pytest.mark.parametrize(
     ("rounds", "kind"),
     [
-        (7, "holds"),
-        (8, "undecided"),
-        (9, "fails"),
+        (10, "holds"),
+        (11, "undecided"),
+        (12, "fails"),
     ],
 )
 def test_a_share_of_the_rounds_of_the_other(rounds, kind):
-    """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
-    new = alike(*[0.1] * rounds, *[0.5] * (12 - rounds))
-    x = alike(*[0.1] * 10, 0.5, 0.5)
-    v = verdict(
-        curves(
-            "rounds",
-            worse="x",
-            share=0.8,
-        ),
-        of(new, x),
-    )
+    """With the initial model, 1 + r is to be less than 0.8 of 1 + 14 = 15, which is 12: 10 is
+    fewer, 11 a tie, 12 too many.
+    """
+    new = reaching(rounds)
+    v = verdict(curves("rounds", worse="x", share=0.8), of(new, reaching(14)))
     assert v.word == kind
     assert v.worst.label.endswith("against 0.8 times that of X on A")
 
@@ -358,16 +357,16 @@ def test_shares_that_mean_nothing_are_refused(measure, share, words):
 
 
 def test_rounds_to_the_best_that_both_of_a_pair_reach():
-    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4:
-    in 60 and in 40.
+    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20, Y in round 10. New and X
+    reach 0.4 in rounds 60 and 40.
     """
     new = alike(0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5)
     x = alike(0.0, 0.1, 0.2, 0.3, 0.4)
     y = alike(0.0, 0.2)
     common = compare(curves("rounds"), of(new, x, y))
-    assert [c.mean for c in common] == [0.0, -10.0]
+    assert [-c.mean for c in common] == [0.0, LATER]
     pairwise = compare(curves("rounds_pairwise"), of(new, x, y))
-    assert [c.mean for c in pairwise] == [-20.0, -10.0]
+    assert [-c.mean for c in pairwise] == [pytest.approx(math.log(61 / 41)), LATER]
     label = "rounds to the best of both of mean accuracy of New against X on A"
     assert pairwise[0].label == label
 
@@ -400,7 +399,7 @@ def test_the_target_is_what_all_reach_that_did_not_diverge():
     )
     lost = {"others": diverged(*range(SEEDS))}
     x, y = compare(curves("rounds"), runs, y=lost)
-    assert x.mean == 10
+    assert x.mean == LATER
     assert y.mean == math.inf
 
 

@@ -3,6 +3,7 @@
 """
 
 import math
+import runpy
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import by_unit, diverged
 
+from fedbench.analysis.claims import judge as judge_module
 from fedbench.analysis.claims.comparison import Comparison, above, contest, joined, leads
-from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.claims.judge import code_digest, judge
 from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
@@ -152,6 +154,7 @@ def on_every(facts, setup="a"):
 
 
 BEST = compares()
+NOT_RUN = Comparison("not run")
 UP = tuple(range(1, 11))  # ten seeds, no two alike
 LOW = (0.0,) * 10
 FAR = (-100.0,) * 10
@@ -179,8 +182,8 @@ TIED = measured(UP, LOW, LOW, UP)
         (measured(UP, LOW, LOW, ALTERNATING), "undecided", "3 of 3 run, 2 shown, 0 refuted"),
         (TIED, "undecided", "3 of 3 run, 2 shown, 0 refuted"),
         (measured(UP, LOW, LOW), "not run", "2 of 3 run, 2 shown, 0 refuted"),
-        # counterexamples decide nothing before all have been run
-        (measured(UP, HIGHER), "not run", "1 of 3 run, 0 shown, 1 refuted"),
+        # whatever the others come to
+        (measured(UP, HIGHER), "cannot hold", "1 of 3 run, 0 shown, 1 refuted"),
     ],
 )
 def test_a_verdict_is_a_word_and_its_counts(numbers, kind, counts):
@@ -189,6 +192,36 @@ def test_a_verdict_is_a_word_and_its_counts(numbers, kind, counts):
     assert tally(v) == counts
     assert v.counts == (kind != "not run")
     assert v.basis == "runs"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "alpha", "kind"),
+    [
+        (5, 0.05, "not run"),  # 3 / 32 = 0.094
+        (6, 0.05, "cannot hold"),  # 3 / 64 = 0.047
+        (6, 0.025, "not run"),
+        (7, 0.025, "cannot hold"),  # 3 / 128 = 0.023
+    ],
+)
+def test_a_claim_cannot_hold_if_one_of_all_comparisons_is_refuted(seeds, alpha, kind):
+    """The p-value against is multiplied by the number of all three, of which one has been run."""
+    behind = lead([-1.0] * seeds)
+    v = decide([behind, NOT_RUN, NOT_RUN], alpha)
+    assert v.word == kind
+    assert v.counts == (kind == "cannot hold")
+    untuned = replace(behind, untuned=True)
+    assert decide([untuned, NOT_RUN, NOT_RUN], alpha).word == "not run"
+
+
+def test_a_stricter_level_takes_more_seeds():
+    """1 / 32 is at most 0.05, but not at most 0.025; in each setup as well."""
+    comparisons = [replace(lead([1.0] * 5), group=group) for group in "ab"]
+    assert decide(comparisons).word == "holds"
+    v = decide(comparisons, 0.025)
+    assert v.word == "undecided"
+    assert lacking(v) == ("hold", 6)
+    assert [part.word for part in v.by_group.values()] == ["undecided"] * 2
+    assert [c.state for c in v.comparisons] == ["open"] * 2
 
 
 def test_a_claim_that_compares_nothing_is_not_testable():
@@ -466,6 +499,20 @@ def test_one_reduced_comparison_keeps_a_claim_from_its_verdict():
     assert reduced.scaled.word == "fails"
 
 
+def test_reduced_comparisons_are_listed_with_p_values_of_their_own():
+    """Behind with all five seeds: alone 1 / 32. Under the opposite signs a reduced lead is as
+    extreme, so that among both it is 2 / 32.
+    """
+    full = lead([-1.0] * 5)
+    cut = lead([1.0] * 5, MatchedRuns({}, **CUT))
+    v = decide([full, cut, NOT_RUN])
+    assert [c.against_p for c in v.listed] == [1 / 32, 1.0, None]
+    assert [c.against_p for c in v.scaled.comparisons] == [2 / 32, 1.0, None]
+    assert [bool(c.reduced) for c in v.listed] == [False, True, False]
+    alone = decide([full])
+    assert alone.listed == list(alone.comparisons)
+
+
 @pytest.mark.parametrize("every", [True, False])
 def test_a_comparison_of_parts_is_reduced_if_one_of_them_is(every):
     full = lead([1.0] * 10)
@@ -720,7 +767,6 @@ def part(greater, less, **more):
     return Comparison("part", 1.0, greater, less, 5, **more)
 
 
-NOT_RUN = Comparison("not run")
 UNEVEN = Comparison("uneven", uneven=True)
 
 
@@ -877,6 +923,41 @@ def test_without_runs_nothing_is_decided_but_what_needs_none(paper):
         elif not isinstance(claim.check, PropertyTest | EqualRows):
             assert v.word == "not run"
             assert not v.run
+
+
+# ---- the code of a check
+
+CODE = '''
+def c01_leads(evidence):
+    """{doc}"""
+    return {value}  # {comment}
+'''
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """The digest of a function that checks a claim."""
+
+    def of(check=None, doc="Test.", value=1, comment="why"):
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.py"
+        file.write_text(CODE.format(doc=doc, value=value, comment=comment))
+        function = runpy.run_path(str(file))["c01_leads"]
+        monkeypatch.setattr(judge_module, "claim_check", lambda *_: function)
+        return code_digest(claim_of(check or {"kind": "function"}), "made_up")
+
+    return of
+
+
+def test_the_digest_of_a_check_is_that_of_its_code(digest):
+    """Neither its docstring nor its comments."""
+    before = digest()
+    assert len(before) == 16
+    assert digest(doc="Test it.", comment="because") == before
+    assert digest(value=2) != before
+    assert digest({"kind": "all", "checks": [BEST, {"kind": "function"}]}) == before
+    assert digest(BEST) == digest({"kind": "all", "checks": [BEST]}) == ""
+    no_check = Claim("c01", "", "", None, "supports")
+    assert code_digest(no_check, "made_up") == ""
 
 
 # ---- margins

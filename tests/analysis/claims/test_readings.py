@@ -4,8 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from example_paper import example_paper
-from fake_runs import write_seeds
+from one_claim import FIELD, NEW, SLOW, claim, paper, write_runs
 from units import unit
 
 from fedbench.analysis.claims.comparison import above
@@ -14,111 +13,28 @@ from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Compare, Curves, Selection
+from fedbench.papers.checks import Curves, Selection
 from fedbench.papers.parsing import parse
 from fedbench.papers.readings import ADOPTED, Reading, Readings, Variant
-from fedbench.papers.schema import Claim, Figure, Method, PrintedMetric, Row, Setup, Table
+from fedbench.papers.schema import Claim
 from fedbench.runs.results import Results
 
 KEPT = Variant("kept", "", "", algos={"new": "kept_new", "old": "kept_old"})
-SLOW = Variant(
-    "slow",
-    "",
-    "",
-    setups=("one",),
-    set={"local.lr": 0.5},
-)
 EVERY = Readings(
     weighting={"unweighted": ""},
     round={"best": ""},
-    splits={"drawn": ""},
+    splits={"fixed": ""},
     variants={"kept": KEPT, "slow": SLOW},
 )
-SETUPS = ("one", "two")
-FIELD = "accuracy_mean_weighted"
+AS_ADOPTED = replace(EVERY, variants={})
 UNWEIGHTED = Reading(weighting="unweighted")
 BEST = Reading(round="best")
-DRAWN = Reading(splits="drawn")
-NEW, OLD = (Row(algo, "one") for algo in ("new", "old"))
+FIXED = Reading(splits="fixed")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def readings():
     """All of them."""
-
-
-def paper(readings=EVERY):
-    rows = (NEW, OLD, Row("new", "two"), Row("old", "two"))
-    shown = (Row("new"), Row("old"))
-    return example_paper(
-        metrics={"avg": PrintedMetric("avg", "average %", "higher", FIELD)},
-        methods={m: Method(m, m, m) for m in ("new", "old")},
-        setups={
-            s: Setup(
-                s,
-                s.upper(),
-                f"made_up/{s}",
-                10,
-                3,
-                1,
-            )
-            for s in SETUPS
-        },
-        tables={"t": Table("t", "", SETUPS, ("avg",), rows)},
-        figures={"f": Figure("f", "", "curves", SETUPS, runs=shown)},
-        readings=readings,
-    )
-
-
-def claim(setup="one"):
-    """The new method is ahead of the old one."""
-    check = Compare(
-        "t",
-        (setup,),
-        ("avg",),
-        ("new",),
-        ("old",),
-    )
-    return Claim("c", "", "", check, "supports")
-
-
-def write_runs(
-    root,
-    algo,
-    ahead=0.0,
-    *,
-    seeds=range(6),
-    split=0,
-    setup="one",
-    unweighted=None,
-    best=None,
-    lr=0.1,
-):
-    """Runs whose weighted mean accuracy is 0.5 and ``ahead`` at the last round, a little apart from
-    seed to seed.
-
-    Args: unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is
-    not given. best: By how much the accuracies are above 0.5 in an earlier round, if it is not the
-    same. lr: The rate, of which the experiment has 0.1.
-    """
-    departures = {}
-    if lr != 0.1:
-        departures["local.lr"] = [0.1, lr]
-    if split:
-        departures["data.seed"] = [0, split]
-    without = ahead if unweighted is None else unweighted
-    rounds = {}
-    for seed in seeds:
-        start = 0.5 + seed / 10000
-        last = {FIELD: start + ahead, "accuracy_mean": start + without}
-        earlier = last if best is None else dict.fromkeys(last, start + best)
-        rounds[seed] = [
-            {"round": 0, **earlier},
-            {"round": 10, **last},
-        ]
-    config = {"rounds": 10, "data.seed": split, "local.lr": lr}
-    facts = {"experiment": f"made_up/{setup}", "departures": departures}
-    write_seeds(root, algo, config, rounds, **facts)
 
 
 @pytest.fixture
@@ -164,32 +80,29 @@ def test_weighting_and_round(write, under, verdict, new, old, adopted, other):
     v = verdict(other)
     assert v.word == "fails"
     assert v.worst.mean == pytest.approx(-10)
-    assert differing(judge_readings(claim(), under())) == [other]
+    assert differing(judge_readings(claim(), under(readings=AS_ADOPTED))) == [other]
 
 
 def test_splits(write, under, verdict):
-    """Ahead by 1 on the split that the experiment draws, with all seeds, and behind by 2 on five
-    others.
+    """Ahead by 1 on the split of data seed 0, with all seeds, and behind by 2 on five others.
 
     The sums of ±1 ± 2 ± 2 ± 2 ± 2 ± 2 that are at most 1 - 10 are -9 and -11: 2 of 64.
     """
-    write("new", 0.01)
-    write("old")
-    for split in range(1, 6):
-        write("new", -0.02, split=split)
+    for split in range(6):
+        write("new", -0.02 if split else 0.01, split=split)
         write("old", split=split)
-    fixed = verdict(ADOPTED)
+    fixed = verdict(FIXED)
     assert fixed.word == "holds"
     assert fixed.worst.n == 6
     assert fixed.worst.blocks == "seed"
-    drawn = verdict(DRAWN)
+    drawn = verdict(ADOPTED)
     assert drawn.word == "fails"
     assert drawn.worst.n == 6
     assert drawn.worst.blocks == "split"
     assert drawn.worst.less == 2 / 64
     leads = list(drawn.worst.differences.values())
     assert leads == pytest.approx([1, *[-2] * 5])
-    assert differing(judge_readings(claim(), under())) == [DRAWN]
+    assert differing(judge_readings(claim(), under(readings=AS_ADOPTED))) == [FIXED]
 
 
 def test_variant(write, under, verdict):
@@ -220,13 +133,7 @@ def test_a_variant_sets_keys_of_one_method(write, under, common, lead):
     """The new method has another rate of its own; the old one keeps that of the row, or has that of
     all.
     """
-    variant = Variant(
-        "own",
-        "",
-        "",
-        set=common,
-        methods={"new": {"local.lr": 0.5}},
-    )
+    variant = Variant("own", "", "", set=common, methods={"new": {"local.lr": 0.5}})
     write("new", 0.1)
     write("new", -0.05, lr=0.5)
     write("old", 0.0)
@@ -253,7 +160,7 @@ def test_seeds_of_one_split_are_one_block(write, verdict):
     for split in range(2):
         write("new", 0.1, seeds=range(10), split=split)
         write("old", seeds=range(10), split=split)
-    v = verdict(DRAWN)
+    v = verdict()
     assert v.word == "undecided"
     assert v.worst.n == 2
     assert v.worst.greater == 1 / 4
@@ -261,26 +168,28 @@ def test_seeds_of_one_split_are_one_block(write, verdict):
 
 
 def test_a_split_has_the_seeds_that_both_methods_have(write, verdict):
-    write("new", 0.1, seeds=(0, 1, 2))
+    write("new", 0.1, seeds=(0, 1, 2), split=0)
     write("new", 0.3, seeds=(3,), split=1)
-    write("old", seeds=(2, 5))
+    write("old", seeds=(2, 5), split=0)
     write("old", seeds=(3,), split=1)
-    (c,) = verdict(DRAWN).comparisons
+    (c,) = verdict().comparisons
     assert c.differences == pytest.approx({0: 10, 1: 30})
-    (c,) = verdict(ADOPTED).comparisons
+    (c,) = verdict(FIXED).comparisons
     assert c.differences == pytest.approx({2: 10})
 
 
-def test_other_splits_are_the_same_setting_and_do_not_count(write, under):
-    write("new", 0.1, seeds=(0, 1))
+def test_other_splits_are_the_same_setting(write, under):
+    """Only the reading with one split leaves them out, and runs that draw their own."""
+    write("new", 0.1, split=0, seeds=(0, 1))
     write("new", 0.1, split=3, seeds=(0,))
-    fixed = under().find(NEW)
+    write("new", 0.1, seeds=(7,))
+    fixed = under(FIXED).find(NEW)
     of_split_0 = [Unit(0, 0), Unit(0, 1)]
     assert list(fixed.runs) == of_split_0
-    assert fixed.splits == [3]
-    assert len(fixed.every) == 3
-    drawn = under(DRAWN).find(NEW)
-    assert list(drawn.runs) == [*of_split_0, Unit(3, 0)]
+    assert fixed.splits == [3, 7]
+    assert len(fixed.every) == 4
+    drawn = under().find(NEW)
+    assert list(drawn.runs) == [*of_split_0, Unit(3, 0), Unit(7, 7)]
     assert drawn.splits == []
     assert fixed.cuts == drawn.cuts == ()
 
@@ -337,24 +246,43 @@ def test_a_reading_that_changes_no_number_is_none(write, under):
     """
     write("new", 0.1)
     write("old")
-    readings = Readings(weighting=EVERY.weighting, round=EVERY.round)
+    readings = replace(AS_ADOPTED, splits={})
     found = judge_readings(claim(), under(readings=readings))
     assert list(found) == [ADOPTED]
     assert differing(found) is None
 
 
 def test_readings_that_agree_and_those_that_are_not_run(write, under):
-    """Of the splits one has been run, which decides nothing; a variant of another setup is no
-    reading of the claim.
-    """
+    """No run has data seed 0; a variant of another setup is no reading of the claim."""
     write("new", 0.2, setup="two", unweighted=0.1, best=0.3)
     write("old", setup="two")
     readings = replace(EVERY, variants={"slow": SLOW})
     found = judge_readings(claim("two"), under(readings=readings))
-    assert {v.word for v in found.values()} == {"holds", "undecided"}
+    assert {v.word for v in found.values()} == {"holds", "not run"}
     holding = [reading for reading, v in found.items() if v.word == "holds"]
     assert holding == [ADOPTED, UNWEIGHTED, BEST]
     assert differing(found) == []
+    assert found[ADOPTED].unread == ()
+    assert found[ADOPTED].counts
+
+
+def test_a_verdict_is_not_counted_before_its_variants_have_been_run(write, under):
+    """The variant of a rate is missing until all methods have runs at that rate."""
+
+    def adopted():
+        readings = Readings(variants={"slow": SLOW}, weighting=EVERY.weighting)
+        return judge_readings(claim(), under(readings=readings))[ADOPTED]
+
+    assert adopted().unread == ()  # the adopted settings have no runs either
+    write("new", 0.1, unweighted=0.2)
+    write("old")
+    write("new", lr=0.5)
+    assert adopted().unread == ("slow",)
+    assert adopted().word == "holds"
+    assert not adopted().counts
+    write("old", lr=0.5)
+    assert adopted().unread == ()
+    assert adopted().counts
 
 
 def judged(lead, n=10, found=()):
@@ -415,17 +343,7 @@ def test_every_combination_and_the_adopted_one_first():
 
 
 def variants(*more):
-    return {
-        "variants": [
-            {
-                "id": "v",
-                "title": "",
-                "why": "",
-                **keys,
-            }
-            for keys in more
-        ]
-    }
+    return {"variants": [{"id": "v", "title": "", "why": "", **keys} for keys in more]}
 
 
 CHANGE = {"set": {"a": 1}}

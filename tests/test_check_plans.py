@@ -1,0 +1,156 @@
+"""scripts/check_plans.py in a small repository: which runs of plans are accepted, and which not."""
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import check_plans
+import pytest
+import yaml
+
+from fedbench.config.plans import plans_in
+
+PLANS = Path("results/plans/made_up.yaml")
+PAPER_FILE = Path("fedbench/papers/made_up.yaml")
+PLAN = {
+    "id": "p1",
+    "date": "2026-01-02",
+    "experiments": ["made_up/one"],
+    "seeds": [10, 15],
+    "claims": {"c01": {"check": {"kind": "function"}}},
+    "adopted": {},
+    "search": "None.",
+    "variants": ["slow"],
+}
+PAPER = """
+metrics: [{id: avg, label: average %, direction: higher, field: accuracy_mean}]
+methods: [{id: new, label: New, algo: fedprox, keys: {mu: algo.mu}}]
+setups:
+- {id: one, title: One, experiment: made_up/one}
+- {id: two, title: Two, experiment: made_up/two}
+tables:
+- id: t1
+  round: best
+  rows:
+  - {setup: one, algo: new, hyperparameters: {mu: 1}, values: {avg: 50}}
+  - {setup: two, algo: new, hyperparameters: {mu: 1}, values: {avg: 50}}
+figures: [{id: f1, setups: [one, two], runs: [{algo: new}]}, {id: f2, setups: [two], runs: []}]
+claims: [{id: c01, text: It is new.}]
+readings:
+  variants:
+  - {id: slow, title: slow, why: Sec. 2, set: {local.lr: 0.1}}
+  - {id: fast, title: fast, why: Sec. 3, set: {local.lr: 1}}
+"""
+
+
+def git(*arguments):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    command = ["git", *who, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(plan=PLAN, paper=PAPER):
+    """Commit a plan and a paper's file, and return the commit."""
+    PLANS.write_text(yaml.safe_dump([plan]))
+    PAPER_FILE.write_text(paper)
+    git("add", ".")
+    git("commit", "--allow-empty", "--quiet", "-m", "a change")
+    return git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """A repository with a commit of a plan and a paper; returns the commit."""
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    for file in (PLANS, PAPER_FILE):
+        file.parent.mkdir(parents=True)
+    return commit()
+
+
+@pytest.fixture
+def faults(planned, monkeypatch):
+    """The faults of a published run, by default of one that follows the plan."""
+    monkeypatch.setattr(check_plans, "is_bundle", lambda folder: folder.name == "made_up")
+
+    def found(plan=PLAN, head=planned, dirty=False):
+        (read,) = plans_in(yaml.safe_dump([plan]))
+        meta = {"plans": {"p1": read.digest}, "git_commit": head, "git_dirty": dirty}
+        runs = [SimpleNamespace(meta=meta, path="run"), SimpleNamespace(meta={}, path="other")]
+        monkeypatch.setattr(check_plans, "Bundle", lambda _: SimpleNamespace(runs=lambda: runs))
+        return [fault.removeprefix(f"{PLANS}: p1") for fault in check_plans.faults(Path("results"))]
+
+    return found
+
+
+def test_a_run_of_an_unchanged_checkout_after_the_plan_is_in_order(faults, capsys, monkeypatch):
+    later = commit(paper=PAPER + "# a comment\n")
+    assert faults() == faults(head=later) == []
+    monkeypatch.setattr("sys.argv", ["check_plans.py"])
+    check_plans.main()
+    assert capsys.readouterr().out == "all published runs of plans follow them\n"
+
+
+@pytest.mark.parametrize("dirty", [True, None])
+def test_a_run_of_a_changed_checkout_is_a_fault(faults, capsys, monkeypatch, dirty):
+    assert faults(dirty=dirty) == [": run comes from a changed checkout"]
+    monkeypatch.setattr("sys.argv", ["check_plans.py", "results"])
+    with pytest.raises(SystemExit, match="1"):
+        check_plans.main()
+    assert "run comes from a changed checkout\n" in capsys.readouterr().out
+
+
+def test_a_plan_that_is_not_committed_is_a_fault(faults):
+    changed = PLAN | {"looks": 2}
+    PLANS.write_text(yaml.safe_dump([changed]))
+    assert faults() == faults(changed) == [" is not committed as it is"]
+
+
+def test_a_plan_that_has_changed_after_the_run(faults, planned):
+    """The run has the digest of the earlier plan and is exploratory; with the present digest, it
+    would need a commit that has the present plan.
+    """
+    changed = PLAN | {"looks": 2}
+    later = commit(changed)
+    assert faults() == []
+    lacks = f": run comes from {planned[:8]}, which lacks the plan"
+    assert faults(changed) == [lacks]
+    assert faults(changed, head=later) == []
+    back = commit()  # the plan is in force since this commit alone
+    assert faults() == [lacks]
+    assert faults(head=back) == []
+
+
+@pytest.mark.parametrize("head", ["0" * 40, None])
+def test_a_run_of_a_commit_without_the_plan_is_a_fault(faults, head):
+    assert faults(head=head) == [f": run comes from {str(head)[:8]}, which lacks the plan"]
+
+
+# right and wrong texts of the paper's file, and the place of the fault; none if it decides nothing
+CHANGES = """
+- ['field: accuracy_mean', 'field: accuracy_std', metrics avg]
+- ['direction: higher', 'direction: lower', metrics avg]
+- ['mu: algo.mu}}', 'mu: algo.mu}, set: {algo.a: 1}}', methods new]
+- ['made_up/two', 'made_up/one', setups, t1 row 1, f2 runs]
+- ['round: best', 'round: last', t1 round]
+- ['{mu: 1}, values: {avg: 50}}', '{mu: 2}, values: {avg: 50}}', t1 row 0]
+- ['runs: [{algo: new}]', 'runs: []', f1 runs]
+- ['local.lr: 0.1', 'local.lr: 0.2', variant slow]
+- ['runs: []', 'runs: [{algo: new}]']
+- ['{setup: two, algo: new, hyperparameters: {mu: 1}', '{setup: two, algo: new, hyperparameters: {}']
+- ['local.lr: 1}', 'local.lr: 2}']
+- ['why: Sec. 2', 'why: Sec. 4']
+- ['label: average %', 'label: mean %']
+- ['It is new.', 'It is better.']
+- ['values: {avg: 50}', 'values: {avg: 51}']
+"""
+
+
+@pytest.mark.parametrize("change", yaml.safe_load(CHANGES), ids=lambda change: change[1])
+def test_what_decides_rows_and_numbers_must_not_change(faults, planned, change):
+    """The file as it is counts, committed or not."""
+    right, wrong, *places = change
+    assert right in PAPER
+    PAPER_FILE.write_text(PAPER.replace(right, wrong, 1))
+    changed = f"of {PAPER_FILE} has changed since the plan ({planned[:8]})"
+    assert sorted(faults()) == sorted(f": {place} {changed}" for place in places)
