@@ -236,7 +236,7 @@ def test_planned_seeds_replace_those_of_the_paper_and_their_variants_are_added(r
     every = plan(table, "full", readings=True, folder=results)
     assert seeds_by_experiment(every, "code") == {planned: [10, 11, 12, 13], **unplanned}
     typed = plan(table, "full", seeds=1, folder=results)
-    assert seeds_by_experiment(typed) == dict.fromkeys(SETUPS, [0])
+    assert seeds_by_experiment(typed) == {key: [0] for key in SETUPS}
     assert {job.seed for job in plan(table, "full")} == {0, 1, 2}
 
 
