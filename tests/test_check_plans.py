@@ -137,7 +137,7 @@ CHANGES = """
 - ['runs: [{algo: new}]', 'runs: []', f1 runs]
 - ['local.lr: 0.1', 'local.lr: 0.2', variant slow]
 - ['runs: []', 'runs: [{algo: new}]']
-- ['{setup: two, algo: new, hyperparameters: {mu: 1}', '{setup: two, algo: new, hyperparameters: {}']
+- ['two, algo: new, hyperparameters: {mu: 1}', 'two, algo: new, hyperparameters: {}']
 - ['local.lr: 1}', 'local.lr: 2}']
 - ['why: Sec. 2', 'why: Sec. 4']
 - ['label: average %', 'label: mean %']
