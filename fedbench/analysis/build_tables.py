@@ -219,7 +219,9 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     measured: set[str] = set()
     for run in runs:
         if run.counts:
-            measured |= {key for key, value in run.last_round().items() if value is not None}
+            for key, value in run.last_round().items():
+                if value is not None:
+                    measured.add(key)
     success = attack_success(runs)
     if success:
         measured.add("attack_success")

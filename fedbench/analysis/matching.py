@@ -118,15 +118,23 @@ class MatchedRuns:
         name = self.reading.field(field)
         if name is None:
             return {}
-        curves = {unit: _curve(run, name) for unit, run in self.runs.items()}
-        return {unit: curve for unit, curve in curves.items() if len(curve)}
+        curves = {}
+        for unit, run in self.runs.items():
+            curve = _curve(run, name)
+            if len(curve):
+                curves[unit] = curve
+        return curves
 
     def final(self, field: str) -> PerUnit:
         """Return each unit's last value of a field, or its best if ``round`` is ``best``."""
         curves = self.curve(field)
-        if self.round == "last":
-            return {unit: float(curve.iloc[-1]) for unit, curve in curves.items()}
-        return {unit: best_of(curve, field)[1] for unit, curve in curves.items()}
+        values = {}
+        for unit, curve in curves.items():
+            if self.round == "last":
+                values[unit] = float(curve.iloc[-1])
+            else:
+                _, values[unit] = best_of(curve, field)
+        return values
 
     def values(
         self,

@@ -34,9 +34,12 @@ class PlannedEvidence:
         plans: Sequence[Plan],
     ) -> None:
         self.paper = paper
-        self._plans = {plan.id: plan for plan in plans}
-        self._runs: dict[str, list[Run]] = {plan.id: [] for plan in plans}
+        self._plans: dict[str, Plan] = {}
+        self._runs: dict[str, list[Run]] = {}
         self._explored: list[Run] = []
+        for plan in plans:
+            self._plans[plan.id] = plan
+            self._runs[plan.id] = []
         for run in runs:
             asking = [plan for plan in plans if _carries(run, plan)]
             for plan in asking:
@@ -142,4 +145,5 @@ class PlannedEvidence:
 
 
 def _carries(run: Run, plan: Plan) -> bool:
-    return bool(run.meta.get("plans", {}).get(plan.id) == plan.digest)
+    digests = run.meta.get("plans", {})
+    return plan.id in digests and bool(digests[plan.id] == plan.digest)

@@ -20,10 +20,16 @@ class VisibleConv2d(nn.Conv2d):
 
         # the first tap that sees the image sees its first pixel
         top, left = map(int, self.padding)
-        weight = self.weight[..., top : top + x.shape[2], left : left + x.shape[3]]
+        bottom = top + x.shape[2]
+        right = left + x.shape[3]
+        weight = self.weight[..., top:bottom, left:right]
         height, width = weight.shape[2:]
         pixels = x[..., :height, :width]
-        maps = F.linear(pixels.flatten(1), weight.flatten(1), self.bias)
+        maps = F.linear(
+            pixels.flatten(1),
+            weight.flatten(1),
+            self.bias,
+        )
         return maps[..., None, None]
 
     def _hides_taps(self, x: Tensor) -> bool:
@@ -32,7 +38,13 @@ class VisibleConv2d(nn.Conv2d):
         if not is_plain or isinstance(self.padding, str) or x.dim() != 4:
             return False
         hidden = False
-        sizes = zip(x.shape[2:], self.kernel_size, self.padding, self.stride, strict=True)
+        sizes = zip(
+            x.shape[2:],
+            self.kernel_size,
+            self.padding,
+            self.stride,
+            strict=True,
+        )
         for pixels, taps, padding, stride in sizes:
             rest = pixels + 2 * padding - taps
             if not 0 <= rest < stride:

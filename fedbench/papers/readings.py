@@ -44,9 +44,11 @@ class Reading:
 
     def nearer(self) -> list[Reading]:
         """Return the readings that are one axis closer to the adopted reading."""
-        return [
-            replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)
-        ]
+        readings = []
+        for axis in self.differs_from(ADOPTED):
+            adopted = {axis: getattr(ADOPTED, axis)}
+            readings.append(replace(self, **adopted))
+        return readings
 
 
 ADOPTED = Reading()

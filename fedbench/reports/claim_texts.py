@@ -213,9 +213,12 @@ def widest(comparisons: Sequence[Comparison]) -> dict[str, float]:
     """Return the widest end of an interval or lead of a split by unit of the leads."""
     ends: dict[str, float] = {}
     for c in comparisons:
-        values = [abs(lead) for lead in c.differences.values()]
-        values += [abs(end) for end in (c.low, c.high) if end is not None]
-        ends[c.unit] = max([ends.get(c.unit, 0.0), *values])
+        values = list(c.differences.values())
+        if c.low is not None and c.high is not None:
+            values += [c.low, c.high]
+        for value in values:
+            largest = ends.setdefault(c.unit, 0.0)
+            ends[c.unit] = max(largest, abs(value))
     return ends
 
 
@@ -249,8 +252,11 @@ def readings_text(readings: Readings) -> str:
 
 def reading_text(reading: Reading) -> str:
     """Return the differences between a reading and the adopted one."""
-    axes = reading.differs_from(ADOPTED)
-    return ", ".join(_READING_WORDS[axis].format(getattr(reading, axis)) for axis in axes)
+    texts = []
+    for axis in reading.differs_from(ADOPTED):
+        value = getattr(reading, axis)
+        texts.append(_READING_WORDS[axis].format(value))
+    return ", ".join(texts)
 
 
 def axes_of(readings: Readings) -> list[str]:

@@ -160,7 +160,8 @@ class CapturedOracle(Oracle):
                 self.graphs.clear()
             memory = v.new_empty(size)
             self._memory[place] = memory
-        return memory[:size].view(*v.shape[:-1], width)[..., : v.shape[-1]]
+        rows = memory[:size].view(*v.shape[:-1], width)
+        return rows[..., : v.shape[-1]]
 
     def _captured(
         self,

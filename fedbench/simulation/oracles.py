@@ -97,7 +97,8 @@ class LoopOracle(Oracle):
             loss, grads = self._differentiate(w[k], batch, k)
             return loss, torch.cat([g.flatten() for g in grads])
 
-        losses, gradients = zip(*each_client(one, len(w), self.lanes), strict=True)
+        results = each_client(one, len(w), self.lanes)
+        losses, gradients = zip(*results, strict=True)
         return torch.stack(losses).unsqueeze(1), torch.stack(gradients)
 
     def descend_(
