@@ -40,15 +40,10 @@ def commit_of(plan: Plan, file: Path) -> str | None:
     """Return the commit since which a plan has not changed; None if it is not committed."""
     found = None
     for commit in git("log", "--format=%H", "--", str(file)).split():
-        shown = subprocess.run(
-            ["git", "show", f"{commit}:./{file}"],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if shown.returncode != 0:
-            break
-        digests = {old.id: old.digest for old in plans_in(shown.stdout)}
+        if not git("ls-tree", "--name-only", commit, "--", str(file)):
+            break  # the file has been deleted and written again
+        earlier = plans_in(git("show", f"{commit}:./{file}"))
+        digests = {old.id: old.digest for old in earlier}
         if digests.get(plan.id) != plan.digest:
             break
         found = commit

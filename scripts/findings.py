@@ -94,7 +94,9 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     present = filled(text)
     if args.check:
-        sys.exit(f"{PAGE} is out of date; run: python scripts/findings.py" if present != text else 0)
+        if present != text:
+            sys.exit(f"{PAGE} is out of date; run: python scripts/findings.py")
+        return
     PAGE.write_text(present, encoding="utf-8")
 
 
