@@ -78,7 +78,7 @@ class Judged:
     def state(self) -> str:
         """The column in which the claim is counted, a key of ``BADGES["state"]``."""
         if self.basis != "runs":
-            return self.basis
+            return self.basis if self.word == "holds" else f"{self.basis} fails"
         return "not counted" if self.one_way else self.word
 
 
@@ -191,7 +191,7 @@ def lead_text(c: Comparison) -> str:
     if not math.isfinite(c.mean):
         return "diverged"
     if c.unit == RATIO:
-        return f"a factor of {math.exp(c.mean):.3g}"
+        return f"{math.exp(c.mean):.3g} times as fast"
     return f"{c.mean:+.4g} {c.unit}".rstrip()
 
 
@@ -234,7 +234,9 @@ def effect_text(verdict: Verdict) -> str:
         return ""
     interval = interval_text(worst)
     between = f" [{interval}]" if interval else ""
-    return f"{worst.label}: {lead_text(worst)}{between} over {pairs_text(worst)}"
+    side = "against" if (worst.mean or 0.0) < 0 else "for"
+    pairs = pairs_text(worst)
+    return f"{worst.label}: {lead_text(worst)}{between} over {pairs}, {side} the claim"
 
 
 # ---- readings

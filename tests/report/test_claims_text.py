@@ -194,10 +194,10 @@ def test_a_comparison_shows_its_lead_and_interval():
 
 
 def test_logarithms_of_ratios_are_shown_as_factors():
-    """ln 2 is a factor of 2; -ln 4 and ln 8.0096 are factors of 0.25 and 8.01."""
+    """ln 2 is 2 times as fast; -ln 4 and ln 8.0096 are 0.25 and 8.01 times."""
     ends = {"low": -math.log(4), "high": math.log(8.0096)}
     comparison = Comparison("a", math.log(2), 0.25, 1.0, 2, unit=RATIO, **ends)
-    assert lead_text(comparison) == "a factor of 2"
+    assert lead_text(comparison) == "2 times as fast"
     assert interval_text(comparison) == "0.25 to 8.01"
     assert lead_text(replace(comparison, mean=math.inf)) == "diverged"
     assert lead_text(replace(comparison, unit="points")) == "+0.6931 points"

@@ -52,7 +52,9 @@ GIVEN = {
     "not counted": [decide([lead(1, 3)]), decide([lead(-1), lead(-1, 4)])],
     "not run": [decide([Comparison("x")]), *map(reduced, (1, 1, -1, 0)), reduced(1, 2)],
     "shown by a test of the code": [Verdict("holds", "", "test")],
-    "checked in print": [Verdict("holds", "", "print"), Verdict("fails", "", "print")],
+    "refuted by a test of the code": [Verdict("fails", "", "test")],
+    "printed numbers agree": [Verdict("holds", "", "print")],
+    "printed numbers disagree": [Verdict("fails", "", "print")],
 }
 for word, confirmed in (("hold", 2), ("fail", 1)):
     for place in range(confirmed):
