@@ -6,15 +6,12 @@ kill one at operations on files, and ``full`` lets no file grow beyond a size. A
 since it forks: a child has all modules already, and its end is a real one.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +25,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 OWN = Path(__file__).parent / "killed"
 
 
-def command(results: Path, method: str) -> int:
+def command(results, method):
     """Carry out the run of a method, with a checkpoint after every round."""
     training._CHECKPOINT_EVERY = 0
     small = ["data=synthetic_leaf", "data.clients=6", f"rounds={ROUNDS}", "participation=3"]
@@ -38,7 +35,7 @@ def command(results: Path, method: str) -> int:
     return main(["--config-dir", str(OWN), *typed])
 
 
-def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> int:
+def in_child(results, method, harm=int):
     """Carry out a run in a forked child, after ``harm``; its exit status, or minus the signal that
     ended it.
     """
@@ -50,7 +47,7 @@ def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> in
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
+def left_in(results):
     """The model and the rounds of the only run in a directory, without their times, and the names
     of all files.
     """
@@ -65,12 +62,12 @@ def left_in(results: Path) -> tuple[bytes, list[dict[str, object]], list[str]]:
     return model.read_bytes() if model.exists() else b"", untimed, names
 
 
-def carried_out_again(results: Path, method: str, expected: object) -> dict[str, object]:
+def carried_out_again(results, method, expected):
     """The status of a second attempt, and whether it leaves what is expected."""
     return {"again": in_child(results, method), "same": left_in(results) == expected}
 
 
-def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
+def in_every_round(folder, method):
     """What becomes of runs that get a signal in each of their rounds."""
     expected = left_in(folder / method)
     for number, at in itertools.product(SIGNALS, range(ROUNDS)):
@@ -89,7 +86,7 @@ def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
         yield {"method": method, **facts, **carried_out_again(results, method, expected)}
 
 
-def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, object]]:
+def at_operations(folder, method, every):
     """What becomes of runs that are killed just before one in ``every`` of their operations on
     files.
     """
@@ -104,13 +101,13 @@ def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, o
         yield {"at": at, "first": first, **carried_out_again(results, method, expected)}
 
 
-def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None]:
+def _killing(results, at):
     """A hook that kills the process at an operation on files below a directory: each that opens or
     changes one.
     """
     operations = itertools.count()
 
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
+    def hook(event, arguments):
         changes = event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
         if changes and str(arguments[0]).startswith(str(results)) and next(operations) == at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -118,7 +115,7 @@ def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None
     return hook
 
 
-def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
+def on_full_disks(folder, method):
     """Runs whose files cannot grow beyond a size; their message is the last value."""
     expected = left_in(folder / method)
     for size in (1000, 3000, 6000):
@@ -132,7 +129,7 @@ def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
         yield facts | carried_out_again(results, method, expected)
 
 
-SUITES: dict[str, Callable[[Path, str], Iterator[dict[str, object]]]] = {
+SUITES = {
     "rounds": in_every_round,
     "operations": partial(at_operations, every=1),
     "some_operations": partial(at_operations, every=13),
@@ -140,7 +137,7 @@ SUITES: dict[str, Callable[[Path, str], Iterator[dict[str, object]]]] = {
 }
 
 
-def outcomes(folder: Path, suites: Sequence[str]) -> dict[str, list[dict[str, object]]]:
+def outcomes(folder, suites):
     """What became of all runs of each suite.
 
     The runs that are left alone are this process's own, so that its children find everything

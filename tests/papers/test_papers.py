@@ -122,7 +122,8 @@ def test_all_other_entries_have_their_counterpart(name):
     source = theirs(name)
     mine = papers()[name]
     assert ids(source["setups"]) == list(mine.setups)
-    assert ids(source["figures"]) == list(mine.figures)
+    given = ids(source["figures"])
+    assert [figure for figure in mine.figures if figure in given] == given  # others are ours
     for kind in ("gaps", "contradictions"):
         given = ids(source[kind])
         assert ids(written(name)[kind])[: len(given)] == given  # more may follow
