@@ -4,15 +4,18 @@
     python scripts/check_plans.py [results]
 
 A run that carries the digest of a plan must come from an unchanged checkout of a commit that
-contains the plan as it is now. Since the commit of the plan, nothing in the paper's file may have
-changed that decides which runs belong to a row and which number is read from them. Every plan must
-be committed.
+contains the plan as it is now and the experiments as they were then. Since the commit of the plan,
+nothing in the paper's file may have changed that decides which runs belong to a row and which
+number is read from them, and nothing in the functions and constants that planned functions use.
+Every plan must be committed.
 """
 
 import argparse
+import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +43,7 @@ def commit_of(plan: Plan, file: Path) -> str | None:
     """Return the commit since which a plan has not changed; None if it is not committed."""
     found = None
     for commit in git("log", "--format=%H", "--", str(file)).split():
-        if not git("ls-tree", "--name-only", commit, "--", str(file)):
-            break  # the file has been deleted and written again
-        earlier = plans_in(git("show", f"{commit}:./{file}"))
+        earlier = plans_in(at(commit, file))  # empty if it has been deleted and written again
         digests = {old.id: old.digest for old in earlier}
         if digests.get(plan.id) != plan.digest:
             break
@@ -61,10 +62,10 @@ def decisive(paper: dict[str, Any], plan: Plan) -> dict[str, Any]:
             content[name] = {key: entry.get(key) for key in keys}
     for table in paper["tables"]:
         content[f"{table['id']} round"] = table.get("round")
-        for number, row in enumerate(table["rows"]):
+        for row in table["rows"]:
             if row["setup"] in planned:
-                name = f"{table['id']} row {number}"
-                content[name] = {key: row.get(key) for key in ("algo", "hyperparameters")}
+                values = row.get("hyperparameters", {})
+                content[f"{table['id']} row {row['setup']} {row['algo']} {values}"] = True
     for figure in paper["figures"]:
         if planned.keys() & set(figure.get("setups", ())):
             content[f"{figure['id']} runs"] = figure.get("runs")
@@ -75,32 +76,100 @@ def decisive(paper: dict[str, Any], plan: Plan) -> dict[str, Any]:
     return content
 
 
+def code_used(source: str, claims: Iterable[str]) -> dict[str, str]:
+    """Return the functions and constants of a module that the functions of claims use, by name.
+
+    Docstrings are left out.
+    """
+    nodes = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            if ast.get_docstring(node) is not None:
+                del node.body[0]
+            nodes[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            nodes[node.targets[0].id] = node
+    todo = [name for name in nodes if name.partition("_")[0] in claims]
+    used = {}
+    while todo:
+        name = todo.pop()
+        if name not in used:
+            used[name] = ast.dump(nodes[name])
+            for node in ast.walk(nodes[name]):
+                if isinstance(node, ast.Name) and node.id in nodes:
+                    todo.append(node.id)
+    return used
+
+
+def at(commit: str, file: Path) -> str:
+    """Return the text of a file at a commit; empty if it did not exist."""
+    if not git("ls-tree", "--name-only", commit, "--", str(file)):
+        return ""
+    return git("show", f"{commit}:./{file}")
+
+
+@cache
+def fault_of(
+    commit: str,
+    head: str,
+    experiments: tuple[str, ...],
+) -> str:
+    """Return what is wrong with runs of a commit ``head``; empty if they may follow a plan.
+
+    Args:
+        commit: Commit of the plan.
+        head: Commit of the runs, which may be unknown.
+        experiments: Experiments of the plan.
+    """
+    if not is_ancestor(commit, head):
+        return "which lacks the plan"
+    folder = Path("conf/experiment")
+    files = [f"{folder / name}.yaml" for name in experiments]
+    files += sorted({f"{(folder / name).parent}/_*.yaml" for name in experiments})
+    if git("diff", "--name-only", commit, head, "--", *files):
+        return "with other experiments"
+    return ""
+
+
+def changes_since(commit: str, paper: str, plan: Plan) -> Iterator[str]:
+    """Yield what has changed in a paper's file and functions since the commit of a plan."""
+    text = Path(f"fedbench/papers/{paper}.yaml")
+    before = decisive(from_yaml(at(commit, text)), plan)
+    now = decisive(from_yaml(text.read_text()), plan)
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            yield f"{key} of {text} has changed since the plan ({commit[:8]})"
+
+    module = Path(f"fedbench/analysis/claims/{paper}.py")
+    planned = [claim for claim, test in plan.claims.items() if test.code]
+    if planned:
+        functions = code_used(at(commit, module), planned)
+        if functions != code_used(module.read_text(), planned):
+            yield f"the functions of {module} have changed since the plan ({commit[:8]})"
+
+
 def faults(results: Path) -> Iterator[str]:
     """Yield the faults of the plans and of the runs that carry their digests."""
     for file in sorted((results / FOLDER).glob("*.yaml")):
         paper = file.stem
         bundle = results / "published" / paper
         runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
-        text = Path(f"fedbench/papers/{paper}.yaml")
         for plan in plans_of(results, paper):
             name = f"{file}: {plan.id}"
             commit = commit_of(plan, file)
             if commit is None:
                 yield f"{name} is not committed as it is"
                 continue
-            before = decisive(from_yaml(git("show", f"{commit}:{text}")), plan)
-            now = decisive(from_yaml(text.read_text()), plan)
-            for key in sorted(before.keys() | now.keys()):
-                if before.get(key) != now.get(key):
-                    yield f"{name}: {key} of {text} has changed since the plan ({commit[:8]})"
+            for change in changes_since(commit, paper, plan):
+                yield f"{name}: {change}"
             for run in runs:
                 if run.meta.get("plans", {}).get(plan.id) != plan.digest:
                     continue
                 head = str(run.meta.get("git_commit"))
                 if run.meta.get("git_dirty") is not False:
                     yield f"{name}: {run.path} comes from a changed checkout"
-                elif not is_ancestor(commit, head):
-                    yield f"{name}: {run.path} comes from {head[:8]}, which lacks the plan"
+                elif fault := fault_of(commit, head, plan.experiments):
+                    yield f"{name}: {run.path} comes from {head[:8]}, {fault}"
 
 
 def main() -> None:
@@ -111,7 +180,8 @@ def main() -> None:
     if git("rev-parse", "--is-shallow-repository").strip() == "true":
         print("plans cannot be checked in a shallow clone; run: git fetch --unshallow")
         return
-    found = list(faults(args.results))
+    here = Path.cwd()
+    found = list(faults(args.results.resolve().relative_to(here)))
     for fault in found:
         print(fault)
     if found:

@@ -131,9 +131,12 @@ CHANGES = """
 - ['field: accuracy_mean', 'field: accuracy_std', metrics avg]
 - ['direction: higher', 'direction: lower', metrics avg]
 - ['mu: algo.mu}}', 'mu: algo.mu}, set: {algo.a: 1}}', methods new]
-- ['made_up/two', 'made_up/one', setups, t1 row 1, f2 runs]
+- ['made_up/two', 'made_up/one', setups, "t1 row two new {'mu': 1}", f2 runs]
 - ['round: best', 'round: last', t1 round]
-- ['{mu: 1}, values: {avg: 50}}', '{mu: 2}, values: {avg: 50}}', t1 row 0]
+- - '{mu: 1}, values: {avg: 50}}'
+  - '{mu: 2}, values: {avg: 50}}'
+  - "t1 row one new {'mu': 1}"
+  - "t1 row one new {'mu': 2}"
 - ['runs: [{algo: new}]', 'runs: []', f1 runs]
 - ['local.lr: 0.1', 'local.lr: 0.2', variant slow]
 - ['runs: []', 'runs: [{algo: new}]']
@@ -154,3 +157,34 @@ def test_what_decides_rows_and_numbers_must_not_change(faults, planned, change):
     PAPER_FILE.write_text(PAPER.replace(right, wrong, 1))
     changed = f"of {PAPER_FILE} has changed since the plan ({planned[:8]})"
     assert sorted(faults()) == sorted(f": {place} {changed}" for place in places)
+
+
+MODULE = """
+_BOUND = 5.0
+
+def _helper(x):
+    return x > _BOUND
+
+def c07_is_large(x):
+    'Text.'
+    return _helper(x)
+
+def c08_is_other(x):
+    return -x
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "same"),
+    [
+        ("Text.", "Other text.", True),
+        ("-x", "x", True),  # of a function that is not planned
+        ("5.0", "6.0", False),
+        ("x > ", "x < ", False),
+        ("return _helper(x)", "return not _helper(x)", False),
+    ],
+)
+def test_functions_of_planned_claims_and_what_they_use_must_not_change(right, wrong, same):
+    used = check_plans.code_used(MODULE, ["c07"])
+    assert used.keys() == {"c07_is_large", "_helper", "_BOUND"}
+    assert (check_plans.code_used(MODULE.replace(right, wrong), ["c07"]) == used) is same

@@ -279,9 +279,9 @@ def _line_of_runs(
     if home:
         reduced += data_departures(done.values())
         reduced += seed_departures(done, others, home.setup.seeds)
-        methods = home.paper.methods.values()
-        labels = (method.label for method in methods if method.algo == algo and not method.set)
-        label = next(labels, algo)
+        methods = [method for method in home.paper.methods.values() if method.algo == algo]
+        methods.sort(key=lambda method: bool(method.set))
+        label = methods[0].label if methods else algo
     runs = MatchedRuns(
         done,
         others,

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fedbench.analysis.claims.judge import Readings, code_digest, judge, judge_readings
+from fedbench.analysis.departures import unit_of
 from fedbench.analysis.matching import ALPHA, Evidence
 from fedbench.config.plans import Plan
 from fedbench.papers.readings import ADOPTED, Reading
@@ -53,7 +54,7 @@ class PlannedEvidence:
         complete = {}
         for id, plan in self._plans.items():
             evidence = Evidence(self.paper, self._runs[id], ALPHA / plan.looks)
-            if not self._missing(plan, evidence):
+            if self._runs[id] and not self._missing(plan, evidence):
                 complete[id] = evidence
         return complete
 
@@ -145,5 +146,7 @@ class PlannedEvidence:
 
 
 def _carries(run: Run, plan: Plan) -> bool:
+    """Return whether a run has the digest of a plan, and a split of its own."""
+    split, seed = unit_of(run)
     digests = run.meta.get("plans", {})
-    return plan.id in digests and bool(digests[plan.id] == plan.digest)
+    return split == seed and bool(digests.get(plan.id) == plan.digest)

@@ -273,6 +273,8 @@ class Curves(Entry):
                 )
             if measure in ("below", "at_least") and self.threshold is None:
                 raise ValueError(f"the measure {measure} needs threshold, an accuracy such as 0.5")
+            if measure in ("rounds", "rounds_pairwise") and self.by:
+                raise ValueError(f"{measure} has no by; use share, such as 0.8")
             more = measure in MORE_IS_BETTER or (
                 measure not in LESS_IS_BETTER and not lower_is_better(name)
             )

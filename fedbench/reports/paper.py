@@ -63,8 +63,9 @@ class PaperSummary:
 
     @cached_property
     def confirmed(self) -> Counter[str]:
-        """Numbers of claims with a confirmed verdict, by ``Judged.state``."""
-        return Counter(claim.state for claim in self.claims if claim.status == "confirmed")
+        """Numbers of claims with a confirmed and counted verdict, by verdict."""
+        confirmed = [claim for claim in self.claims if claim.status == "confirmed"]
+        return Counter(claim.word for claim in confirmed if not claim.one_way)
 
     @cached_property
     def scaled(self) -> Counter[str]:

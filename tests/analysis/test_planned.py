@@ -156,6 +156,15 @@ def test_runs_without_the_plans_digest_are_exploratory(write, explored, evidence
     assert verdict() == ("undecided", "", "")
 
 
+@pytest.mark.parametrize("split", [15, 0])
+def test_a_planned_run_has_a_split_of_its_own(write, explored, verdict, split):
+    """The split of its seed may also be typed."""
+    write("new", -0.1)
+    write("old", seeds=range(10, 15))
+    write("old", seeds=[15], split=split)
+    assert verdict() == (CONFIRMED if split == 15 else EXPLORATORY)
+
+
 def test_a_reduced_run_is_no_planned_run(write, explored, verdict):
     write("new", -0.1)
     write("old", seeds=range(10, 15))

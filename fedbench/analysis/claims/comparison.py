@@ -165,12 +165,16 @@ def scaled(
     return {unit: factor * number + shift for unit, number in numbers.items()}
 
 
-def logs(rounds: PerUnit) -> PerUnit:
-    """Return ln(1 + r) of numbers of rounds r >= 0, whose ratios are less skewed than differences.
+def logs(rounds: PerUnit, share: float = 1.0) -> PerUnit:
+    """Return ln(share · (1 + r)) of numbers of rounds r >= 0.
 
-    The sum counts the evaluation of the initial model as a round.
+    Ratios of rounds are less skewed than differences. The sum counts the evaluation of the initial
+    model as a round.
     """
-    return {unit: math.log1p(number) for unit, number in rounds.items()}
+    logarithms = {}
+    for unit, number in rounds.items():
+        logarithms[unit] = math.log(share * (1 + number))
+    return logarithms
 
 
 # ---- comparisons of runs

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import log, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -264,7 +264,7 @@ def _compared(
     if measure in ("rounds", "rounds_pairwise"):
         rounds = _rounds_to_common(rivals, field)
         first = logs(rounds[one])
-        second = scaled(logs(rounds[two]), 1.0, log(check.share or 1.0))
+        second = logs(rounds[two], check.share or 1.0)
     else:
         first = measured(one, measure, field, check.threshold)
         second = measured(two, measure, field, check.threshold)

@@ -186,11 +186,19 @@ def code_digest(claim: Claim, paper: str) -> str:
 
     The digest is empty if no function belongs to the check.
     """
-    checks = claim.check.checks if isinstance(claim.check, Several) else (claim.check,)
-    if not any(isinstance(check, Function) for check in checks):
+    if not _needs_code(claim.check):
         return ""
     source = textwrap.dedent(inspect.getsource(claim_check(paper, claim.id)))
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)
-    code = ast.dump(ast.Module(function.body[1:], []))
+    body = function.body
+    if ast.get_docstring(function) is not None:
+        body = body[1:]
+    code = ast.dump(ast.Module(body, []))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _needs_code(check: Check | None) -> bool:
+    if isinstance(check, Several):
+        return any(map(_needs_code, check.checks))
+    return isinstance(check, Function)

@@ -356,6 +356,13 @@ def test_shares_that_mean_nothing_are_refused(measure, share, words):
         compare(curves(measure, share=share), {})
 
 
+@pytest.mark.parametrize("measure", ["rounds", "rounds_pairwise"])
+def test_a_lead_in_rounds_is_refused(measure):
+    """It would be a logarithm."""
+    with pytest.raises(RequestError, match=f"{measure} has no by; use share"):
+        compare(curves(measure, by=10), {})
+
+
 def test_rounds_to_the_best_that_both_of_a_pair_reach():
     """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20, Y in round 10. New and X
     reach 0.4 in rounds 60 and 40.
