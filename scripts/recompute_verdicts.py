@@ -1117,11 +1117,19 @@ class Claims:
         claim: str,
         contests: Sequence[Contest],
     ) -> bool:
-        """Return whether a claim has enough splits, and each of its variants has been run."""
+        """Return whether a claim has enough splits, and the needed variants have been run.
+
+        A confirmed verdict needs the variants in its plan, an exploratory one all variants.
+        """
         adopted = self.judged(claim, contests, ADOPTED)
         if not adopted.enough:
             return False
-        for name in self.paper.readings.variants:
+        names = tuple(self.paper.readings.variants)
+        first = self._first_plan(claim)
+        if adopted.explored and first is not None:
+            plan, _ = first
+            names = plan.variants
+        for name in names:
             if self._concerns(name, contests):
                 other = self.judged(claim, contests, Reading(variant=name))
                 if other.judged.word == NOT_RUN:

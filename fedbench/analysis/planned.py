@@ -96,9 +96,10 @@ class PlannedEvidence:
         A confirmed verdict also has the word of the exploratory one.
         """
         for id, evidence in self.complete.items():
-            if not self._unchanged(claim, self._plans[id]):
+            plan = self._plans[id]
+            if not self._unchanged(claim, plan):
                 continue
-            readings = judge_readings(claim, evidence)
+            readings = judge_readings(claim, evidence, plan.variants)
             if readings[ADOPTED].word == "not run":
                 continue
             before = judge(claim, self.explored).word

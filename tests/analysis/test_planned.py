@@ -5,6 +5,7 @@ import yaml
 from one_claim import SLOW, claim, paper, write_runs
 
 from fedbench.analysis import planned
+from fedbench.analysis.claims.judge import judge_readings
 from fedbench.analysis.planned import PlannedEvidence
 from fedbench.config.plans import plans_in
 from fedbench.papers.readings import ADOPTED, Readings, Variant
@@ -186,6 +187,13 @@ def test_planned_variants_are_run_as_well(write, explored, verdict, variant, alg
         assert verdict(plan, variants=[variant])[1] == ""
         write(algo, plan=plan, lr=0.5)
     assert verdict(plan, variants=[variant]) == CONFIRMED
+
+
+def test_a_verdict_counts_without_the_variants_that_its_plan_leaves_out(behind, evidence):
+    """An exploratory verdict needs them all."""
+    judging = evidence(variants=[OWN])
+    assert judging.judge(claim())[ADOPTED].unread == ()
+    assert judge_readings(claim(), judging.explored)[ADOPTED].unread == ("own",)
 
 
 def test_a_run_may_belong_to_several_plans(write, explored, evidence, verdict, tmp_path):

@@ -4,7 +4,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -66,7 +66,11 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         raise RequestError(f"{evidence.paper.id}.yaml: claims: {claim.id}: {error}") from error
 
 
-def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
+def judge_readings(
+    claim: Claim,
+    evidence: Evidence,
+    required: Collection[str] | None = None,
+) -> Readings:
     """Return the verdict on a claim under each reading of its paper, the adopted one first.
 
     A reading is left out if its numbers equal those of a reading that is closer to the adopted one.
@@ -74,6 +78,7 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
     Args:
         claim: The claim.
         evidence: The paper and the runs.
+        required: Variants that must have been run if the verdict is to count; all if None.
     """
     verdicts = {}
     numbers: dict[Reading, list[object]] = {}
@@ -87,8 +92,10 @@ def judge_readings(claim: Claim, evidence: Evidence) -> Readings:
     if adopted.word != "not run":
         missing = []
         for reading, verdict in verdicts.items():
-            if verdict.word == "not run" and reading == Reading(variant=reading.variant):
-                missing.append(str(reading.variant))
+            name = reading.variant or ""
+            needed = required is None or name in required
+            if verdict.word == "not run" and needed and reading == Reading(variant=name):
+                missing.append(name)
         verdicts[ADOPTED] = replace(adopted, unread=tuple(missing))
     return verdicts
 
