@@ -26,7 +26,6 @@ from fedbench.analysis.departures import (
     counted_and_others,
     data_departures,
     seed_departures,
-    unit_of,
 )
 from fedbench.config.identity import setting
 from fedbench.core.config_values import Tree, config_value
@@ -102,13 +101,6 @@ class MatchedRuns:
         errors = [str(run.meta.get("error") or "") for run in self.every]
         lines = dict.fromkeys(" ".join(error.split()) for error in errors)
         return list(filter(None, lines))
-
-    @property
-    def splits(self) -> list[int]:
-        """Splits of the data whose finished runs are not counted under the reading."""
-        finished = {unit_of(run) for run in self.every if run.counts}
-        others = finished - self.runs.keys()
-        return sorted({unit.split for unit in others})
 
     def curve(self, field: str) -> dict[Unit, pd.Series]:
         """Return the values of a field in the evaluated rounds, per unit.

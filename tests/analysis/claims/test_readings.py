@@ -186,11 +186,9 @@ def test_other_splits_are_the_same_setting(write, under):
     fixed = under(FIXED).find(NEW)
     of_split_0 = [Unit(0, 0), Unit(0, 1)]
     assert list(fixed.runs) == of_split_0
-    assert fixed.splits == [3, 7]
     assert len(fixed.every) == 4
     drawn = under().find(NEW)
     assert list(drawn.runs) == [*of_split_0, Unit(3, 0), Unit(7, 7)]
-    assert drawn.splits == []
     assert fixed.cuts == drawn.cuts == ()
 
 
