@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedbench.analysis.claims.comparison import RATIO, Comparison
 from fedbench.analysis.claims.judge import Readings, comparable, differing
 from fedbench.analysis.claims.verdict import Verdict
+from fedbench.analysis.matching import ALPHA
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.schema import Claim, Paper
 from fedbench.reports.filters import plural
@@ -49,6 +50,7 @@ class Judged:
         one_way: The outcome that the runs did not allow; empty if they allowed both outcomes.
         scaled: Result of the scaled-down check, a value of ``SCALED``; empty if there is none.
         readings: Results under other readings of the paper; empty if none has been run.
+        settings: Settings of the runs, as in ``Verdict``.
         confirmed: Id of the plan behind a confirmed verdict; empty for an exploratory one.
         explored: Word of the exploratory verdict beside a confirmed one.
         text: The claim.
@@ -62,6 +64,7 @@ class Judged:
     one_way: str = ""
     scaled: str = ""
     readings: str = ""
+    settings: str = ""
     confirmed: str = ""
     explored: str = ""
     text: str = ""
@@ -73,6 +76,14 @@ class Judged:
         if self.basis != "runs" or self.word in ("not run", "not testable"):
             return ""
         return "confirmed" if self.confirmed else "exploratory"
+
+    @property
+    def standing(self) -> str:
+        """The word of a verdict with its status and settings: ``holds, confirmed, as printed``."""
+        words = [self.word]
+        if self.status:
+            words += [self.status, self.settings]
+        return ", ".join(filter(None, words))
 
     @property
     def state(self) -> str:
@@ -93,6 +104,7 @@ def judged(claim: Claim, readings: Readings) -> Judged:
         one_way_text(verdict),
         scaled_word(verdict) if verdict.word == "not run" else "",
         readings_text(readings),
+        verdict.settings,
         verdict.confirmed,
         verdict.explored,
         claim.text,
@@ -121,6 +133,9 @@ def counts_text(verdict: Verdict) -> str:
     if not run:
         return f"{plural(total, 'comparison')}, none run"
     counts = f"{shown} of {run} shown, {verdict.count('refuted')} refuted"
+    level = verdict.comparisons[0].alpha
+    if level != ALPHA:
+        counts = f"{counts}, at level {level:.3g}"
     if run < total:
         return f"{run} of {total} run: {counts}"
     if verdict.word == "holds" and shown < total:

@@ -165,6 +165,7 @@ def claims_rows(report: PaperReport) -> list[Fields]:
                 "id": claim.id,
                 "verdict": counted.word,
                 "status": counted.status,
+                "settings": counted.settings,
                 "explored": counted.explored,
                 "counts": counted.counts,
                 "basis": counted.basis,

@@ -7,7 +7,7 @@ import pytest
 from table_readers import read_csv
 from units import by_unit
 
-from fedbench.analysis.claims.comparison import RATIO, Comparison, above
+from fedbench.analysis.claims.comparison import RATIO, Comparison, above, joined
 from fedbench.analysis.claims.verdict import Verdict, decide
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
@@ -35,6 +35,7 @@ from fedbench.reports.templates import BADGES
 PAPER = papers()["adafedadam"]
 CLAIM = next(iter(PAPER.claims.values()))
 FULL = MatchedRuns({})
+TUNED = MatchedRuns({}, searched=True)
 CUT = MatchedRuns({}, departs=("rounds 2 (paper 9)", "model linear (paper VGG11)"))
 
 
@@ -135,6 +136,39 @@ def test_a_verdict_from_runs_is_confirmed_or_exploratory(verdict, has_status, co
     status = "confirmed" if confirmed else "exploratory"
     assert shown.status == (status if has_status else "")
     assert (shown.confirmed, shown.explored) == (planned.confirmed, planned.explored)
+
+
+@pytest.mark.parametrize(
+    ("runs", "settings"),
+    [
+        ([FULL, FULL], "as printed"),
+        ([FULL, TUNED], "retuned"),
+        ([TUNED, CUT], "reduced"),
+        ([], ""),
+    ],
+)
+def test_a_verdict_names_the_settings_of_its_runs(runs, settings):
+    verdict = decide([lead(1, runs=side) for side in runs] or [NOT_RUN])
+    shown = judged(CLAIM, {ADOPTED: verdict})
+    assert shown.settings == verdict.settings == settings
+    if verdict.word == "not run":
+        assert shown.standing == "not run"
+    else:
+        assert shown.standing == f"holds, exploratory, {settings}"
+
+
+def test_parts_share_their_settings():
+    together = joined("both", [lead(1), lead(1, runs=TUNED)], every=True)
+    assert decide([together]).settings == "retuned"
+    assert Verdict("holds", basis="test").settings == ""
+
+
+def test_a_level_below_the_usual_one_is_printed():
+    """Also where the first comparison has not been run: its level decides for all."""
+    some = decide([NOT_RUN, lead(-1, 6)], alpha=0.025)
+    assert counts_text(some) == "1 of 2 run: 0 of 1 shown, 1 refuted, at level 0.025"
+    assert some.word == "not run"  # 2 * 2^-6 = 0.031
+    assert decide([NOT_RUN, lead(-1, 6)]).word == "cannot hold"
 
 
 @pytest.mark.parametrize("word", ["holds", "fails", "mixed", "undecided", "not run"])

@@ -146,7 +146,7 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
 
 def test_the_word_of_a_confirmed_verdict_stands_with_that_of_the_exploratory_one(shelf):
     text = text_of(shelf.page)
-    assert text.count("holds, confirmed: 1 of 1 shown") == 2
+    assert text.count("holds, confirmed, as printed: 1 of 1 shown") == 2
     assert text.count("; plan p1; exploratory before: undecided") == 3
 
 

@@ -36,6 +36,7 @@ class Comparison:
         less: p-value of the test that the first side is behind; None if a side has not been run.
         n: Number of blocks.
         reduced: Departures of the sides' settings from the paper's; empty if there are none.
+        retuned: Whether values of a row were found by a search with fedbench.
         untuned: Whether some rows were tuned with fedbench and others were not.
         uneven: Whether the sides are reduced in different ways and thus cannot be compared.
         group: Title of the setup, or titles of both setups.
@@ -58,6 +59,7 @@ class Comparison:
     less: float | None = None
     n: int = 0
     reduced: tuple[str, ...] = ()
+    retuned: bool = False
     untuned: bool = False
     uneven: bool = False
     group: str = ""
@@ -93,6 +95,7 @@ class Comparison:
             uneven=self.uneven,
             group=self.group,
             unit=self.unit,
+            alpha=self.alpha,
         )
 
     @property
@@ -283,6 +286,7 @@ def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
         greater=1.0,
         less=1.0,
         reduced=tuple(dict.fromkeys(departures)),
+        retuned=True in searched,
         untuned=len(searched) > 1,
         group=group,
     )
@@ -341,6 +345,7 @@ def joined(
         greater=greater,
         less=less,
         reduced=tuple(dict.fromkeys(departures)),
+        retuned=any(part.retuned for part in run),
         untuned=any(part.untuned for part in run),
         group=group,
         parts=tuple(parts),

@@ -79,6 +79,16 @@ class Verdict:
         return sum(c.state == state for c in self.comparisons)
 
     @property
+    def settings(self) -> str:
+        """Settings of the runs: ``as printed``, ``retuned`` or ``reduced``; empty without runs."""
+        run = self.outcome.run
+        if self.basis != "runs" or not run:
+            return ""
+        if any(c.reduced for c in run):
+            return "reduced"
+        return "retuned" if any(c.retuned for c in run) else "as printed"
+
+    @property
     def untuned(self) -> bool:
         """Whether rows tuned with fedbench are compared with rows that were not tuned."""
         return any(c.untuned for c in self.comparisons)
