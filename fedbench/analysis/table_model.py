@@ -177,6 +177,11 @@ class RowGroup:
         runs = [run for line in self.lines for run in line.matched.runs.values()]
         return sorted({config_value(run.flat.get("data.seed")) for run in runs})
 
+    @property
+    def measured(self) -> bool:
+        """Whether a row has a run, including diverged and unfinished ones."""
+        return any(line.matched.every for line in self.lines)
+
 
 @dataclass(frozen=True)
 class TableData:
@@ -200,6 +205,11 @@ class TableData:
     paper: Paper | None = None
     table: Table | None = None
     unofficial: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """Whether a row has a run."""
+        return any(block.measured for block in self.blocks)
 
     @property
     def lines(self) -> list[Line]:

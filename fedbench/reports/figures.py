@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from fedbench.papers.schema import Figure, Method, Paper, Row
 from fedbench.reports import plots
 from fedbench.reports.canvas import Look, looks
 from fedbench.reports.filters import grouped, reduced_texts
-from fedbench.reports.plots import DrawnFigure, Panel, Pictures, Series, drawn
+from fedbench.reports.panels import Panel, Series
+from fedbench.reports.plots import DrawnFigure, Pictures, drawn
 from fedbench.runs.run import Run
 
 OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
@@ -149,7 +150,8 @@ def _missing(shown: FigureRuns) -> str:
 
 def _curves(shown: FigureRuns) -> Pictures:
     """Return curves over the rounds, and the accuracies of clients if the figure shows them."""
-    drawing = partial(plots.curves, log_y=shown.figure.fields == ("update_norm",))
+    log = shown.figure.fields == ("update_norm",)
+    drawing = plots.log_curves if log else plots.curves
     curves = ("", drawing, _curve_panels(shown))
     if not shown.figure.distribution:
         return [curves]

@@ -14,6 +14,7 @@ from fedbench.analysis import table_model
 from fedbench.analysis.table_model import Line, TableData
 from fedbench.papers.readings import ADOPTED
 from fedbench.reports import claim_texts, filters, table_pages
+from fedbench.reports.charts import dumbbells, library
 from fedbench.reports.paper import PaperReport, all_papers
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.templates import ASSETS, ENVIRONMENT
@@ -70,10 +71,17 @@ class Content:
         """The tables of the papers, followed by those of other runs."""
         return [*(table for report in self.papers for table in report.tables), *self.tables]
 
+    @property
+    def every_figure(self) -> list[DrawnFigure]:
+        """The figures of the papers, of other runs, and of further chapters."""
+        members = [*self.papers, self, *self.chapters]
+        return [figure for member in members for figure in member.figures]
+
 
 # modules whose functions the templates call, as in ``claim_texts.counts_text(verdict)``
 ENVIRONMENT.globals |= {
     "ADOPTED": ADOPTED,
+    "charts_of": dumbbells,
     "claim_texts": claim_texts,
     "table_model": table_model,
     "table_pages": table_pages,
@@ -96,6 +104,7 @@ def page(content: Content, place: Path | None = None) -> str:
         total=all_papers(summaries),
         links_to=[(f"#{filters.anchor('paper', summary.id)}", summary) for summary in summaries],
         links=partial(run_links, place=place),
+        charts=bool(content.papers) or any(figure.charts for figure in content.every_figure),
     )
 
 
@@ -118,16 +127,28 @@ def run_links(line: Line, place: Path | None) -> dict[str, str]:
     return links
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Return a page rendered from a template, with style sheet, script and security policy."""
+def render_page(template: str, charts: bool = False, **values: Any) -> str:
+    """Return a page rendered from a template, with style sheet, scripts and security policy.
+
+    Args:
+        template: Name of the template.
+        charts: Whether the page has interactive charts, which need a library of 0.9 MB.
+        values: Values for the template.
+    """
     css = (ASSETS / "page.css").read_text(encoding="utf-8")
     js = (ASSETS / "page.js").read_text(encoding="utf-8")
+    charting = library() if charts else ""
     policy = (
-        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)}; img-src data:; "
+        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)} {_hash(charting)}; "
+        "img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return ENVIRONMENT.get_template(template).render(
-        css=Markup(css), js=Markup(js), policy=policy, **values
+        css=Markup(css),
+        js=Markup(js),
+        library=Markup(charting),
+        policy=policy,
+        **values,
     )
 
 

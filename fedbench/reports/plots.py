@@ -7,6 +7,7 @@ writes "reduced setting" in the corner.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,42 +22,16 @@ from fedbench.reports.canvas import (
     SIZE,
     WIDTH,
     Figure,
-    Look,
     draw,
     legend_lines,
     plain_numbers,
     sheet,
 )
+from fedbench.reports.charts import Spec, curve_chart, mean_chart
+from fedbench.reports.panels import Panel, Series
 from fedbench.reports.templates import render
 
 _POINTS = 400  # maximum number of points of a curve
-
-
-@dataclass(frozen=True)
-class Series:
-    """A line, or points in the plane of two measures.
-
-    Attributes:
-        x: Positions [T]; [S, T] for points whose position has a spread over seeds.
-        y: Values [S, T], a row per seed; NaN where missing.
-        texts: Annotations of the points; empty for none.
-    """
-
-    label: str
-    x: np.ndarray
-    y: np.ndarray
-    look: Look
-    texts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A pair of axes, whose labels include the units."""
-
-    title: str
-    series: Sequence[Series]
-    x_label: str
-    y_label: str
 
 
 def curves(
@@ -89,6 +64,9 @@ def curves(
             axes.set_yscale("log")
             plain_numbers(axes.yaxis)
     return figure
+
+
+log_curves = partial(curves, log_y=True)
 
 
 def _draw_curve(
@@ -205,6 +183,7 @@ class DrawnFigure:
         note: Note on rows or settings that are not drawn.
         alt: Alternative text of the picture.
         tuning: Sentences on tuned methods; None if nothing is known about tuning.
+        charts: The same as interactive charts, one per panel.
     """
 
     name: str
@@ -215,6 +194,14 @@ class DrawnFigure:
     note: str = ""
     alt: str = ""
     tuning: Tuning | None = None
+    charts: tuple[Spec, ...] = ()
+
+
+_CHARTS: dict[Any, Callable[[Panel], Spec]] = {
+    curves: curve_chart,
+    log_curves: partial(curve_chart, log_y=True),
+    means: mean_chart,
+}
 
 
 def drawn(
@@ -239,5 +226,6 @@ def drawn(
         )
         svg = file.read_text(encoding="utf-8")
         alt = render("alt.txt", panels=panels).strip()
-        views.append(replace(figure, name=name, svg=svg, alt=alt))
+        charts = tuple(map(_CHARTS[drawing], panels))
+        views.append(replace(figure, name=name, svg=svg, alt=alt, charts=charts))
     return views

@@ -44,6 +44,11 @@ def main_columns(table: TableData) -> list[int]:
     return printed or list(range(len(table.columns)))
 
 
+def main_table(tables: Sequence[TableData]) -> TableData:
+    """Return the table with the most measured numbers, the first one if there are several."""
+    return max(tables, key=lambda table: data.coverage([table]).measured)
+
+
 def is_reduced(line: Line) -> bool:
     """Return whether a row is marked as reduced."""
     return line.status == "reduced" or bool(line.matched.reduced)

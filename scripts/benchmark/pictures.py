@@ -9,7 +9,7 @@ from benchmark.ranks import RankTest
 from benchmark.values import COMPARED, Front
 from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import SIZE, Figure, Look, legend_lines, looks, sheet
-from fedbench.reports.plots import Panel
+from fedbench.reports.panels import Panel
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel

@@ -12,7 +12,8 @@ from report_runs import call_report, leave_runs, tables_in
 from table_readers import markdown_tables, read_csv
 
 from fedbench.reports.canvas import Look, draw
-from fedbench.reports.plots import Panel, Series, curves, means
+from fedbench.reports.panels import Panel, Series
+from fedbench.reports.plots import curves, means
 from fedbench.reports.text_table import csv_text, markdown, table_of
 
 SIGNS = r"a$\frac%$b & c_d {e}^f~g#h <i>j|k`l"

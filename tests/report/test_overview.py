@@ -22,8 +22,9 @@ from fedbench.reports import write
 from fedbench.reports.canvas import method_look
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import Content, page
+from fedbench.reports.panels import Panel, Series
 from fedbench.reports.paper import SUMMARY, PaperReport
-from fedbench.reports.plots import DrawnFigure, Panel, Series, curves, drawn
+from fedbench.reports.plots import DrawnFigure, curves, drawn
 from fedbench.reports.write import write_report
 from fedbench.runs.results import Results
 

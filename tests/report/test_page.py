@@ -18,7 +18,7 @@ from fedbench.reports.paper import PaperReport
 from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.templates import ASSETS, ENVIRONMENT
 
-VOID = set("br col hr img input link meta path rect use circle".split())
+VOID = set("br col hr img input link meta".split())
 EMPTY = Content("Empty")
 
 

@@ -7,10 +7,15 @@ named by $CHROMIUM.
 import os
 import shutil
 
+import numpy as np
 import pytest
 from page_example import HOSTILE, hostile_content, own_content
 
+from fedbench.reports.canvas import looks
+from fedbench.reports.page import Content
 from fedbench.reports.page import page as html
+from fedbench.reports.panels import Panel, Series
+from fedbench.reports.plots import DrawnFigure, curves, drawn
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -62,11 +67,15 @@ def fits(tab):
     )
 
 
+def open_everything(tab):
+    tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_no_horizontal_overflow_also_with_open_details(visit, width):
     tab = visit(width=width)
     assert fits(tab)
-    tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    open_everything(tab)
     assert fits(tab)
 
 
@@ -82,8 +91,9 @@ def test_a_page_without_scripts_can_be_read(visit):
     tab = visit(java_script_enabled=False)
     assert tab.locator("h1").inner_text() == "AdaFedAdam and FAFED: printed and measured"
     assert tab.locator(".filter").is_visible() is False
-    tab.locator(".do summary").first.click()
-    assert tab.locator(".do pre").first.is_visible()
+    tab.locator("details.sheets[open] .do summary").first.click()
+    assert tab.locator("details.sheets[open] .do pre").first.is_visible()
+    assert tab.locator(".live:visible").count() == 0
 
 
 def test_a_table_is_sorted_by_a_heading_and_back(visit, tmp_path):
@@ -104,6 +114,7 @@ def test_a_table_is_sorted_by_a_heading_and_back(visit, tmp_path):
 
 def test_the_filter_shows_reduced_rows_alone(visit):
     tab = visit()
+    open_everything(tab)
     tab.locator('[data-filter="reduced"]').click()
     marked = tab.locator("tr.row[data-reduced]").count()
     assert marked > 0
@@ -117,7 +128,100 @@ def test_the_theme_can_be_chosen_and_a_figure_enlarged(visit):
     before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.locator("button.theme").click()
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    open_everything(tab)
     tab.locator("button.enlarge").first.click()
     assert tab.locator("dialog.large").is_visible()
     tab.keyboard.press("Escape")
     assert not tab.locator("dialog.large").is_visible()
+
+
+# ---- interactive charts
+
+
+@pytest.fixture
+def charted(tmp_path):
+    """A page with a figure: the curves of two methods with two seeds."""
+    look = looks({"FedAvg": "fedavg", "FedFa": "fedfa"})
+    rounds = np.arange(10)
+    lines = [
+        Series("FedAvg", rounds, np.stack([rounds + 1.0, rounds + 2.0]), look["FedAvg"]),
+        Series("FedFa", rounds, np.stack([rounds + 4.0, rounds + 5.0]), look["FedFa"]),
+    ]
+    panel = Panel("Synthetic", lines, "round", "training loss")
+    figure = drawn(DrawnFigure("f", "Losses"), tmp_path, [("", curves, [panel])])
+    file = tmp_path / "charted.html"
+    file.write_text(html(Content("Charts", figures=tuple(figure))), encoding="utf-8")
+    return file
+
+
+def first_chart(tab):
+    """The first chart, drawn, and a function for the text that a pointer in its middle shows."""
+    plate = tab.locator("figure .plate:has(.live)").first
+    plate.scroll_into_view_if_needed()
+    canvas = plate.locator(".charts .marks").first
+    canvas.wait_for()
+
+    def hovered():
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 - 5)
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        shown = tab.locator("#vg-tooltip-element.visible")
+        shown.wait_for()
+        return shown.inner_text()
+
+    return plate, hovered
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_chart_takes_the_place_of_a_picture_and_a_pointer_reads_it(visit, charted, width):
+    tab = visit(charted, width)
+    plate, hovered = first_chart(tab)
+    assert not plate.locator("img").is_visible()
+    names = plate.locator(".lines button:not(.log)").all_inner_texts()
+    text = hovered()
+    assert names == ["FedAvg", "FedFa"]
+    assert any(name in text for name in names)
+    assert "lowest seed" in text
+    assert fits(tab)
+
+
+def test_a_line_is_hidden_and_shown_by_its_name_also_with_the_keyboard(visit, charted):
+    tab = visit(charted)
+    plate, hovered = first_chart(tab)
+    buttons = plate.locator(".lines button:not(.log)")
+    name = buttons.first.inner_text()
+    for button in buttons.all()[1:]:
+        button.click()
+        assert button.get_attribute("aria-pressed") == "false"
+    assert name in hovered()  # the only line that is left
+    buttons.nth(1).focus()
+    tab.keyboard.press("Space")
+    buttons.first.click()
+    tab.mouse.move(0, 0)
+    assert buttons.nth(1).inner_text() in hovered()
+
+
+def test_an_axis_becomes_logarithmic(visit, charted):
+    tab = visit(charted)
+    plate, hovered = first_chart(tab)
+    canvas = plate.locator(".charts .marks").first
+    before = canvas.screenshot()
+    button = plate.locator(".lines .log")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    hovered()
+    tab.mouse.move(0, 0)
+    assert canvas.screenshot() != before
+
+
+def test_a_link_opens_what_it_leads_to(visit, mixed):
+    tab = visit()
+    folded = tab.locator("details:not([open]) .claims > li").first
+    name = folded.get_attribute("id")
+    assert not folded.is_visible()
+    tab.goto(f"{(mixed.report / 'index.html').as_uri()}#{name}")
+    tab.reload()
+    claim = tab.locator(f"#{name}")
+    assert claim.locator("> details").get_attribute("open") is not None
+    assert claim.is_visible()

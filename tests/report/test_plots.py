@@ -8,7 +8,8 @@ import pytest
 from matplotlib.text import Text
 
 from fedbench.reports.canvas import STYLE, Look, draw, looks
-from fedbench.reports.plots import Panel, Series, curves, means
+from fedbench.reports.panels import Panel, Series
+from fedbench.reports.plots import curves, means
 
 NAN = np.nan
 A = Look("#0072B2")

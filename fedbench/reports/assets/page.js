@@ -164,6 +164,78 @@
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   }
 
+  // Charts take the place of pictures when they come into view.
+  const options = {
+    mode: "vega-lite", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true },
+    config: { axis: { labelFontSize: 12, titleFontSize: 12 }, title: { fontSize: 13 }, view: { stroke: "#b9b5aa" } },
+  };
+  const named = (spec) => "params" in spec;
+  const withLines = (spec) => spec.layer[0].mark.type === "area";
+  const isLog = (spec) => spec.layer[0].encoding.y?.scale.type === "log";
+
+  function scaled(spec, log) {
+    if (!withLines(spec) || isLog(spec) === log) return spec;
+    const copy = structuredClone(spec);
+    copy.layer.forEach(({ encoding }) => { encoding.y.scale = log ? { type: "log" } : { zero: false }; });
+    copy.transform = [...spec.transform.filter(({ filter }) => filter !== "datum.low > 0"), ...(log ? [{ filter: "datum.low > 0" }] : [])];
+    return copy;
+  }
+
+  function toggle(text, pressed, change) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(text);
+    button.setAttribute("aria-pressed", String(pressed));
+    button.addEventListener("click", () => {
+      const now = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(now));
+      change(now);
+    });
+    return button;
+  }
+
+  function chart(live) {
+    const specs = JSON.parse(live.querySelector("script").textContent);
+    const places = specs.map(() => document.createElement("div"));
+    const hidden = new Set();
+    let views = [];
+    let log = specs.some(isLog);
+    const filter = () => views.forEach(({ spec, view }) => { if (named(spec)) view.signal("hidden", [...hidden]).runAsync(); });
+    const draw = async () => {
+      views.forEach((shown) => shown.finalize());
+      views = await Promise.all(specs.map((spec, at) => vegaEmbed(places[at], scaled(spec, log), options)));
+      filter();
+    };
+    const tools = live.querySelector(".lines");
+    const colours = new Map(specs.filter(named).flatMap(({ encoding: { color: { scale } } }) => scale.domain.map((name, at) => [name, scale.range[at]])));
+    for (const [name, colour] of colours) {
+      const button = toggle(name, true, (on) => { if (on) hidden.delete(name); else hidden.add(name); filter(); });
+      button.style.setProperty("--line", colour);
+      tools.append(button);
+    }
+    if (specs.some(withLines)) {
+      const button = toggle("logarithmic axis", log, (on) => { log = on; draw(); });
+      button.className = "log";
+      tools.append(button);
+    }
+    live.querySelector(".charts").append(...places);
+    live.hidden = false;
+    live.parentElement.classList.add("charted");
+    draw();
+  }
+
+  function charting() {
+    if (!window.vegaEmbed) return;
+    const watch = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        watch.unobserve(target);
+        chart(target.querySelector(".live"));
+      }
+    }, { rootMargin: "25%" });
+    all(".plate:has(.live)").forEach((plate) => watch.observe(plate));
+  }
+
   // Printing opens all details.
   function printing() {
     let opened = [];
@@ -181,12 +253,30 @@
     matchMedia("print").addEventListener("change", (event) => (event.matches ? open() : close()));
   }
 
+  // A link into something folded opens it.
+  function opening() {
+    const open = () => {
+      const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (!target) return;
+      const own = target.querySelector(":scope > details, :scope > summary");
+      for (let part = own ?? target; part; part = part.parentElement) if (part.matches("details")) part.open = true;
+      target.scrollIntoView();
+    };
+    addEventListener("hashchange", open);
+    document.addEventListener("click", (event) => {
+      if (event.target.closest("a")?.hash === location.hash && location.hash) open();
+    });
+    open();
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     themes();
     sorting();
     filtering();
     contents();
     enlarging();
+    charting();
+    opening();
     printing();
     document.addEventListener("click", (event) => {
       const button = event.target.closest?.(".copy");

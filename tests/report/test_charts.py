@@ -1,0 +1,143 @@
+"""Interactive charts: Vega-Lite accepts them, and they have the numbers of their panels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import vl_convert
+
+from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Reported
+from fedbench.reports.canvas import Look, looks
+from fedbench.reports.charts import VEGA_LITE, curve_chart, dumbbells, library, mean_chart
+from fedbench.reports.panels import Panel, Series
+
+LOOK = looks({"FedAvg": "fedavg", "FedFa": "fedfa"}, subject="fedfa")
+NAN, INF = float("nan"), float("inf")
+
+
+def panel(*series):
+    return Panel("Synthetic", series, "round", "training loss")
+
+
+def curve(values, label="FedAvg", x=None):
+    y = np.atleast_2d(np.array(values, float))
+    rounds = np.arange(y.shape[1]) if x is None else np.array(x)
+    return Series(label, rounds, y, LOOK[label])
+
+
+def compiled(spec):
+    """The specification in Vega, which Vega-Lite makes of it; it refuses an invalid one."""
+    return vl_convert.vegalite_to_vega(dict(spec, width=300), vl_version=VEGA_LITE)
+
+
+def test_a_curve_has_the_mean_the_lowest_and_the_highest_seed():
+    spec = curve_chart(panel(curve([[1, 2, 4], [3, 2, 8]]), curve([[5, 5, 5]], "FedFa")))
+    first, second = spec["data"]["values"]
+    assert first == {
+        "name": "FedAvg",
+        "seeds": 2,
+        "x": [0, 1, 2],
+        "mean": [2, 2, 6],
+        "low": [1, 2, 4],
+        "high": [3, 2, 8],
+    }
+    assert (second["name"], second["seeds"], second["mean"]) == ("FedFa", 1, [5, 5, 5])
+    assert compiled(spec)["marks"]
+
+
+def test_rounds_without_a_finite_number_are_left_out():
+    spec = curve_chart(panel(curve([[1, NAN, INF, 4], [3, NAN, INF, NAN]], x=[0, 5, 10, 15])))
+    (line,) = spec["data"]["values"]
+    assert (line["x"], line["mean"]) == ([0, 15], [2, 4])
+
+
+def test_long_curves_are_thinned_and_keep_their_ends():
+    spec = curve_chart(panel(curve([np.arange(5000)])))
+    (line,) = spec["data"]["values"]
+    assert len(line["x"]) == 120
+    assert (line["x"][0], line["x"][-1]) == (0, 4999)
+    assert line["x"] == line["mean"] == sorted(set(line["x"]))
+
+
+def test_numbers_have_five_digits():
+    spec = curve_chart(panel(curve([[0.123456789, 1234567]])))
+    assert spec["data"]["values"][0]["mean"] == [0.12346, 1234600]
+
+
+def test_lines_have_the_colours_and_dashes_of_the_picture():
+    dashed = replace(LOOK["FedFa"], dashes=(0, (5, 1.5)))
+    spec = curve_chart(panel(curve([1, 2]), replace(curve([1, 2], "FedFa"), look=dashed)))
+    colours = spec["encoding"]["color"]["scale"]
+    assert colours["domain"] == ["FedAvg", "FedFa"]
+    assert colours["range"] == [LOOK["FedAvg"].colour, LOOK["FedFa"].colour]
+    line = spec["layer"][1]["encoding"]["strokeDash"]["scale"]
+    assert line["range"] == [[1, 0], [10, 3]]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_logarithmic_axis_leaves_out_what_it_cannot_show(log):
+    spec = curve_chart(panel(curve([[0, 1, 10]])), log_y=log)
+    scales = [layer["encoding"]["y"]["scale"] for layer in spec["layer"]]
+    assert scales == [{"type": "log"} if log else {"zero": False}] * 3
+    assert ({"filter": "datum.low > 0"} in spec["transform"]) == log
+    assert compiled(spec)
+
+
+def test_means_have_bars_of_one_std():
+    look = Look("#123456")
+    swept = Series(
+        "a", np.array([[1.0, 2], [3, 2]]), np.array([[10.0, NAN], [14, NAN]]), look, ("0",)
+    )
+    single = Series("b", np.array([7.0]), np.array([[1.0]]), look)
+    spec = mean_chart(panel(swept, single))
+    first, second = spec["data"]["values"]
+    spread = 8**0.5  # of 10 and 14
+    assert (first["x"], first["y"], first["text"], first["seeds"]) == (2, 12, "0", 2)
+    assert first["y_low"] == pytest.approx(12 - spread, rel=1e-4)
+    assert first["x_high"] == pytest.approx(2 + 2**0.5, rel=1e-4)
+    assert (second["name"], second["y_low"], second["y_high"]) == ("b", 1, 1)
+    assert "text" not in second
+    assert compiled(spec)
+
+
+def table_with(*cells):
+    """A table with a column; each row has one of the cells."""
+    paper = papers()["adafedadam"]
+    setup = next(iter(paper.setups.values()))
+    column = Column(paper.metrics["avg"], printed=True)
+    lines = tuple(
+        Line("fedavg", f"method {i}", {}, MatchedRuns({}), (cell,)) for i, cell in enumerate(cells)
+    )
+    return TableData("t", "T", (column,), (RowGroup(setup, lines),), paper)
+
+
+def test_dumbbells_have_the_rows_with_both_numbers():
+    printed = Reported(90.0, None)
+    spec, *others = dumbbells(
+        table_with(
+            Cell((88.0, 90.0), printed),
+            Cell((), printed),
+            Cell((88.0,)),
+            Cell((INF,), printed),
+            Cell((91.0,), printed),
+        )
+    )
+    assert not others
+    rows = spec["data"]["values"]
+    assert [row["row"].split(",")[0] for row in rows] == ["method 0", "method 4"]
+    both, single = rows
+    assert (both["printed"], both["measured"], both["splits"], both["is"]) == (90, 89, 2, "inside")
+    # t(0.975, 1) * s * sqrt(1 + 1/2) with s = sqrt(2)
+    assert both["high"] - 89 == pytest.approx(12.706 * 2**0.5 * 1.5**0.5, rel=1e-3)
+    assert (single["low"], single["high"], single["is"]) == (91, 91, "single")
+    assert compiled(spec)
+    assert dumbbells(table_with(Cell((1.0,)))) == []
+
+
+def test_the_library_is_one_script_and_is_made_once():
+    assert "vegaEmbed" in library()
+    assert "</script" not in library()
+    assert library() is library()
