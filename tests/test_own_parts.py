@@ -190,6 +190,11 @@ def raising(loss):
 
 def odd(accuracy, power):
     return 0.0
+
+class Scaled(Model):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.layer.scale = self.layer.weight.detach().norm()
 """
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
 REFUSED = yaml.safe_load((ROOT / "tests" / "refused_parts.yaml").read_text())
