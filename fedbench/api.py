@@ -27,6 +27,7 @@ def run(
     overrides: Overrides = "",
     *,
     config_dir: str | Path | None = None,
+    **keys: Any,
 ) -> Run:
     """Run one experiment and return it; a finished run is loaded from disk.
 
@@ -35,6 +36,7 @@ def run(
             or a sequence; or a nested mapping, such as ``{"algo": "fedavg", "local": {"lr":
             0.1}}``.
         config_dir: Your directory with config files and Python files, like ``--config-dir``.
+        keys: Further overrides: ``run(algo="fedavg", local={"lr": 0.1})``.
 
     Returns:
         The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``.
@@ -45,24 +47,28 @@ def run(
         Exception: Any error that ended the training; calling ``run`` again resumes it.
     """
     with _user_code(config_dir) as folder:
-        config = Composer(folder).config(to_overrides(overrides))
+        texts = to_overrides(overrides) + to_overrides(keys)
+        config = Composer(folder).config(texts)
         return cached_run(config).run
 
 
 def sweep(
-    overrides: Overrides,
+    overrides: Overrides = "",
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     config_dir: str | Path | None = None,
+    **keys: Any,
 ) -> list[Run]:
     """Run all combinations, like ``fedbench -m``, and return the complete runs in order.
 
     Args:
         overrides: As for ``fedbench.run``, but a key may have several values: ``"seed=0,1,2"`` or,
             in a mapping, a list, ``{"seed": [0, 1, 2]}``.
-        jobs: Number of simultaneous runs. In a script, more than one requires ``if __name__ ==
-            "__main__":``.
+        jobs: Number of simultaneous runs, or None for as many as cores, GPUs and memory allow,
+            which is the default of the command. The default is 1 here because more than one
+            requires ``if __name__ == "__main__":`` in a script.
         config_dir: Your directory with config files and Python files, like ``--config-dir``.
+        keys: Further overrides: ``sweep(algo=["fedavg", "fedprox"], seed=[0, 1, 2])``.
 
     Raises:
         RequestError: If a combination is invalid; nothing is left on disk.
@@ -70,14 +76,16 @@ def sweep(
     from fedbench.commands.sweep import execute
 
     with _user_code(config_dir) as folder:
-        return list(execute(_axes(overrides), make_executor(jobs), folder).runs)
+        texts = _axes(overrides) + _axes(keys)
+        return list(execute(texts, make_executor(jobs), folder).runs)
 
 
 def tune(
-    overrides: Overrides,
+    overrides: Overrides = "",
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     config_dir: str | Path | None = None,
+    **keys: Any,
 ) -> CommandResult:
     """Choose values for a method's keys on validation data, like ``fedbench tune``.
 
@@ -86,6 +94,7 @@ def tune(
             as in ``sweep``.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
+        keys: As for ``sweep``.
 
     Returns:
         The result; its ``page`` contains the tables.
@@ -93,14 +102,16 @@ def tune(
     Raises:
         RequestError: If the request is invalid.
     """
-    return _search("tune", overrides, jobs, config_dir)
+    texts = _axes(overrides) + _axes(keys)
+    return _search("tune", texts, jobs, config_dir)
 
 
 def compare(
-    overrides: Overrides,
+    overrides: Overrides = "",
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     config_dir: str | Path | None = None,
+    **keys: Any,
 ) -> CommandResult:
     """Tune methods with the same budget, then run and compare them, like ``fedbench compare``.
 
@@ -108,6 +119,7 @@ def compare(
         overrides: As for ``tune``; the key ``methods`` lists the methods.
         jobs: As for ``sweep``.
         config_dir: As for ``sweep``.
+        keys: As for ``sweep``.
 
     Returns:
         The result; its ``page`` is the page of the report.
@@ -115,19 +127,20 @@ def compare(
     Raises:
         RequestError: If the request is invalid.
     """
-    return _search("compare", overrides, jobs, config_dir)
+    texts = _axes(overrides) + _axes(keys)
+    return _search("compare", texts, jobs, config_dir)
 
 
 def _search(
     command: Literal["tune", "compare"],
-    overrides: Overrides,
-    jobs: int,
+    overrides: Sequence[str],
+    jobs: int | None,
     config_dir: str | Path | None,
 ) -> CommandResult:
     from fedbench.commands.tune import execute
 
     with _user_code(config_dir) as folder:
-        return execute(command, _axes(overrides), make_executor(jobs), folder)
+        return execute(command, overrides, make_executor(jobs), folder)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def hostile_content(text=HOSTILE):
         why=put(),
     )
     setup = next(s for s in given.setups.values() if s.experiment == "fedfa/table2_synthetic_iid")
-    setups = {**given.setups, setup.id: replace(setup, title=put())}
+    setups = {**given.setups, setup.id: replace(setup, title=put(), gaps=(gap.id,))}
     methods = {k: replace(m, label=put()) for k, m in given.methods.items()}
     source = given.tables["table2"]
     rows = tuple(row for row in source.rows if row.setup == setup.id)

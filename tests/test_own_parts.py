@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tools import ROOT, federation, final, task_for
 from toy_problems import clients_of
 
+from fedbench.runs.results import Results
 from fedbench.runs.run import read_run
 from fedbench.simulation.local_work import LocalWork
 
@@ -129,6 +130,25 @@ def test_a_comparison_of_a_metric(fed, no_figures):
     assert "gini" in "\n".join(out)
 
 
+def test_an_experiment_of_your_own(fed, tmp_path):
+    """The command line comes before the presets, and these before the file."""
+    keys = ["experiment=wheel_momentum", "rounds=1", "local.momentum=0.5"]
+    status, _, err = fed(*FLAGS, "-m", *keys, "algo=fedavg,fedprox")
+    assert status == 0, err
+    runs = {run.meta["algo"]: run for run in Results(tmp_path / "results" / "wheel_momentum")}
+    rates = {algo: run.config["local"]["lr"] for algo, run in runs.items()}
+    assert rates == {"fedavg": 0.1, "fedprox": 0.05}
+    assert runs["fedprox"].config["algo"]["mu"] == 1.0
+    for run in runs.values():
+        assert run.config["data"]["clients"] == 20
+        assert run.meta["departures"] == {"local.momentum": [0.9, 0.5], "rounds": [30, 1]}
+
+
+def test_the_documentation_shows_the_experiment():
+    file = (OWN / "experiment" / "wheel_momentum.yaml").read_text()
+    assert f"```yaml\n{file}```" in (ROOT / "docs" / "own_parts.md").read_text()
+
+
 WRONG = """
 import numpy as np
 from torch import nn
@@ -190,6 +210,11 @@ def raising(loss):
 
 def odd(accuracy, power):
     return 0.0
+
+class Scaled(Model):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.layer.scale = self.layer.weight.detach().norm()
 """
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
 REFUSED = yaml.safe_load((ROOT / "tests" / "refused_parts.yaml").read_text())

@@ -57,6 +57,19 @@ def test_one_request_in_four_forms():
     assert to_overrides("") == to_overrides([]) == to_overrides({}) == []
 
 
+def test_keywords_are_overrides_and_a_run_prints_in_one_line():
+    mapping = {"algo": "fedprox", "data": {"clients": 8}, "rounds": 4, "seed": 3}
+    run = fedbench.run(**mapping)
+    assert run == fedbench.run(mapping)
+    assert run == fedbench.run("rounds=4 seed=3", algo="fedprox", data={"clients": 8})
+    accuracy = f"accuracy {100 * run.last_round()['accuracy_mean']:.2f} %"
+    data = run.meta["experiment"] or run.meta["data"]
+    assert repr(run) == f"<Run {data} fedprox seed 3: done, 4 rounds, {accuracy}>"
+    assert fedbench.sweep(**mapping | {"seed": [3]}) == [run]
+    with pytest.raises(RequestError, match=r"^algo=fedavg and algo=fedprox are both given"):
+        fedbench.run("algo=fedavg", algo="fedprox")
+
+
 TEXTS = ("uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1", "~/t.csv")
 
 

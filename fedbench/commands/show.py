@@ -80,7 +80,7 @@ def _numbers(run: Run) -> Iterator[str]:
         yield "No numbers: rounds.jsonl is missing or empty; force=true trains the run again"
         return
     table = run.rounds()
-    yield f"Round {table['round'].iloc[-1]}, and the rounds before it"
+    yield f"Round {table['round'].iloc[-1]}, and the rounds before it; bytes and seconds are sums"
     for name in table.columns.drop("round"):
         values = table[name].to_numpy(float)
         if np.isfinite(values[-1]):

@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 
-from fedbench.config.explanations import explained
+from fedbench.config.explanations import Known, explained
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import (
     CONFIG_DIR,
@@ -175,6 +175,7 @@ class Composer:
         Existing keys are set here. Hydra adds new keys, and explains why an override cannot be set.
         """
         _check_values_and_keys(overrides)
+        _refuse_repeated_groups(overrides)
         chosen = tuple(o.text for o in overrides if o.chooses)
         try:
             tree, choices = self._of_groups(chosen)
@@ -231,14 +232,14 @@ class Composer:
             self._composed[name, *texts] = tree, choices
         return self._composed[name, *texts]
 
-    def _known(self, overrides: Sequence[Override]) -> list[str]:
-        """Return the configuration keys that result from the group choices in the overrides."""
+    def _known(self, overrides: Sequence[Override]) -> Known:
+        """Return the keys and choices that result from the group choices in the overrides."""
         chosen = []
         for o in overrides:
             if o.chooses and options(o.key) and "@" not in o.text:
                 chosen.append(o.text)
-        tree, _ = self._by_hydra("config", tuple(chosen))
-        return list(leaves(tree))
+        tree, choices = self._by_hydra("config", tuple(chosen))
+        return list(leaves(tree)), choices
 
 
 def _refuse_hidden_files(config_dir: Path) -> None:
@@ -286,6 +287,20 @@ def _check_values_and_keys(overrides: Sequence[Override]) -> None:
         if o.added and is_closed:
             raise RequestError(
                 f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set"
+            )
+
+
+def _refuse_repeated_groups(overrides: Sequence[Override]) -> None:
+    """Raise a RequestError if a config group has two choices; Hydra would take the last one."""
+    chosen: dict[str, Override] = {}
+    for o in overrides:
+        if not o.chooses:
+            continue
+        first = chosen.setdefault(o.key, o)
+        if first.text != o.text:
+            raise RequestError(
+                f"{first.text} and {o.text} are both given; remove one, "
+                f"or type -m {o.key}={first.value},{o.value} to run both"
             )
 
 

@@ -34,6 +34,13 @@ def about(path: Path) -> str:
     return " ".join(lines)
 
 
+def earlier_name(data: str) -> str:
+    """Return the header of a data set that is an earlier name of another, or an empty string."""
+    path = CONFIG_DIR / "data" / f"{data}.yaml"
+    header = about(path) if path.is_file() else ""
+    return header if header.startswith("Earlier name of ") else ""
+
+
 @cache
 def citation(target: str) -> Citation | None:
     """Return the licence and reference of a data source, or None for a source outside fedbench.

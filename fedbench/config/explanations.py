@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import yaml
 
@@ -13,7 +14,11 @@ from fedbench.core.errors import RequestError, install_hint, reason_of
 
 # Hydra's launchers that docs/cluster.md shows
 _EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}
+# the dotted keys of the configuration, and the choice in each config group
+Known: TypeAlias = tuple[Sequence[str], Mapping[str, str | None]]
 _MOST_CHOICES = 6  # maximum number of choices in a hint
+# config groups whose choices have keys of their own
+_WITH_CHOICES = ("algo", "data/partition", *SCENARIOS)
 # names used by other libraries and papers, too different for a match by spelling
 _SYNONYMS = {
     "learning_rate": "lr",
@@ -25,12 +30,16 @@ _SYNONYMS = {
 }
 
 
+def _nothing() -> Known:
+    return (), {}
+
+
 @contextmanager
-def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+def explained(known: Callable[[], Known] = _nothing) -> Iterator[None]:
     """Convert errors from Hydra, OmegaConf and config files in this block to a RequestError.
 
     Args:
-        known: Function that returns the dotted keys of the configuration.
+        known: Function that returns the configuration's keys and choices.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -45,7 +54,7 @@ def explained(known: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
         raise RequestError(_explanation(error, known)) from error
 
 
-def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
+def _explanation(error: Exception, known: Callable[[], Known]) -> str:
     """Return the explanation of a Hydra or OmegaConf error on one line."""
     from hydra.errors import MissingConfigException
     from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
@@ -72,12 +81,12 @@ def _explanation(error: Exception, known: Callable[[], Sequence[str]]) -> str:
     return _unknown_key(overridden[1], known) if overridden else message
 
 
-def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
+def _unknown_key(key: str, config: Callable[[], Known]) -> str:
     """Return the message for a key that the configuration does not contain."""
     divides = f"this data set assigns examples to clients itself; remove {key}"
     if key == "data/partition":
         return divides
-    known = keys()
+    known, choices = config()
     if key.startswith("data.partition.") and not any(
         other.startswith("data.partition.") for other in known
     ):
@@ -86,6 +95,14 @@ def _unknown_key(key: str, keys: Callable[[], Sequence[str]]) -> str:
         return (
             f"{key}={{...}} sets a key that {key} does not have; "
             "`fedbench --cfg job` shows its keys"
+        )
+    section, _, leaf = key.rpartition(".")
+    group = section.replace(".", "/")
+    names = _choices_with(group, leaf) if group in _WITH_CHOICES else []
+    if names:
+        return (
+            f"unknown key {key}: {group}={choices.get(group)} has no {leaf}; "
+            f"choices with it: {', '.join(names)}"
         )
     return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
 
@@ -127,15 +144,21 @@ def meant(key: str, known: Sequence[str]) -> str:
 def _of_other_choices(leaf: str, section: str) -> list[str]:
     """Return the keys with this name in other choices of config groups, naming the choices."""
     keys = []
-    for group in ("algo", "data/partition", *SCENARIOS):
+    for group in _WITH_CHOICES:
         prefix = group.replace("/", ".")
         if section and not f"{prefix}.".startswith(f"{section}."):
             continue
-        files = {name: CONFIG_DIR / group / f"{name}.yaml" for name in options(group)}
-        names = []
-        for name, file in files.items():
-            if leaf in (read_yaml(file) or {}):
-                names.append(name)
+        names = _choices_with(group, leaf)
         if names:
-            keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names[:_MOST_CHOICES])})")
+            keys.append(f"{prefix}.{leaf} (with {group}={', '.join(names)})")
     return keys
+
+
+def _choices_with(group: str, leaf: str) -> list[str]:
+    """Return the choices in a config group that have a key, at most six, short names first."""
+    names = []
+    for name in options(group):
+        file = read_yaml(CONFIG_DIR / group / f"{name}.yaml")
+        if leaf in (file or {}):
+            names.append(name)
+    return sorted(names, key=len)[:_MOST_CHOICES]

@@ -237,6 +237,8 @@ def unknown_choice(
     """Return the error for an unknown choice in a config group, with similar choices."""
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
     similar = [choice for choice in known if name and choice.startswith(name)]
+    # cifar10_iid before cifar100_lda0.1 for cifar10, then short names first
+    similar.sort(key=lambda choice: (choice[len(name) :][:1].isalnum(), len(choice)))
     similar = similar or difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
     choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)

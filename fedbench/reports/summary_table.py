@@ -67,8 +67,13 @@ def _block_text(
     if {line.status for line in block.lines} == {"reduced"}:
         title += " (reduced)"
     notes = [*rows.notes, *notes_of(table)]
-    if more := [table.columns[place].metric.label for place in places[shown:]]:
-        notes.append(f"also on the page: {', '.join(more)}")
+    more = [table.columns[place] for place in places[shown:]]
+    if more:
+        note = f"also on the page: {', '.join(column.metric.label for column in more)}"
+        if table.table is None:
+            names = ",".join(column.name for column in more)
+            note += f"; fedbench report DIR --metric {names} prints them"
+        notes.append(note)
     if agreement := _agreement(block, places[:shown]):
         notes.append(agreement)
     table_text = replace(rows, title="", notes=tuple(notes))

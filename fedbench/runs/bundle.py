@@ -139,7 +139,7 @@ def _column(file: Path, name: str) -> pa.ListArray:
     return pq.read_table(file, columns=[name])[name].combine_chunks()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BundledRun(Run):
     """A run in a bundle, which keeps some rounds with all keys, and some keys for all rounds.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbench.config.descriptions import earlier_name
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import checked_options, function_of
@@ -114,6 +115,8 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     if is_cached(config):
         return _from_disk(config)
 
+    if config.names.experiment is None and (remark := earlier_name(config.names.data)):
+        print(f"fedbench: data={config.names.data}: {remark}", file=sys.stderr)
     check_method(config)  # before the data are read, which takes longer
     with on_signal(end_at_once):
         from fedbench.runs.build import build

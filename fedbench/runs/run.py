@@ -84,6 +84,15 @@ class Run:
     config: Fields
     meta: Fields
 
+    def __repr__(self) -> str:
+        name = f"{self.meta['experiment'] or self.meta['data']} {self.meta['algo']}"
+        facts = [f"{self.outcome}, {self.config['rounds']} rounds"]
+        if self.counts:
+            accuracy = self.last_round()["accuracy_mean"]
+            if accuracy is not None:
+                facts.append(f"accuracy {100 * accuracy:.2f} %")
+        return f"<Run {name} seed {self.meta['seed']}: {', '.join(facts)}>"
+
     @property
     def place(self) -> Path:
         """The existing directory: the run's own, or that of the report in which it is published."""

@@ -43,6 +43,8 @@ from fedbench.simulation.scenario import OWN, RoundPlan
 _BOUND = f"{OWN}bound"  # server state: bound of the next round, [1] so that it is not a column
 _SHARE = f"{OWN}unclipped"  # b_k of the clients [C], then b̃
 _EPSILON = f"{OWN}epsilon"  # ε spent so far
+# δ from which a run's remark warns: a client's data may be revealed with this probability
+_LARGE_DELTA = 0.01
 # neighbouring data sets of the guarantee
 _RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}
 # dp-accounting warns about orders that it skips; ε comes from the others
@@ -293,8 +295,12 @@ class Privacy(Layer):
             epsilon = float(server[_EPSILON])
             relation = _RELATION[self.sampling]
             spent = f"ε = {epsilon:.5g}, δ = {self.failure:.3g} ({relation})"
-            if self.failure >= 1 / self.clients:
-                spent += f"; δ is not below 1/N = {1 / self.clients:.3g}"
+            share = 1 / self.clients
+            if self.failure >= min(share, _LARGE_DELTA):
+                spent += (
+                    f"; this δ protects no client: it should be far below 1/N = {share:.3g}; "
+                    "set privacy.delta, such as 1e-5"
+                )
             return [*algo.remarks(server), f"privacy: {spent}"]
 
         share = 1 / self.size

@@ -53,6 +53,7 @@ class VmapOracle(Oracle):
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
+        _check_models(w, x)
         return self.task.apply_each(self.task.layout.views(w), x)
 
     def _differentiate(
@@ -65,6 +66,7 @@ class VmapOracle(Oracle):
         Clients do not interact, so the gradient of the sum of their losses contains the gradient of
         each.
         """
+        _check_models(w, batch.x)
         leaves = _leaves(self.task, w)
         with torch.enable_grad():
             logits = self.task.apply_each(leaves, batch.x, batch.key)
@@ -92,6 +94,7 @@ class LoopOracle(Oracle):
         batch: Batch,
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
+        _check_models(w, batch.x)
 
         def one(k: int) -> tuple[Tensor, Tensor]:
             loss, grads = self._differentiate(w[k], batch, k)
@@ -119,6 +122,7 @@ class LoopOracle(Oracle):
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
+        _check_models(w, x)
         logits = map(self.task.predict, w, x)
         return torch.stack(list(logits))
 
@@ -228,6 +232,7 @@ class DenseOracle(Oracle):
         x: Tensor,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Return alternating weights and biases, the layers' inputs [A, B, ...], and the logits."""
+        _check_models(w, x)
         views = self.task.layout.views(w)
         weights = views[::2]
         biases = views[1::2]
@@ -256,6 +261,15 @@ class DenseOracle(Oracle):
             bias = d.sum(1)
             grads[:0] = [weight.flatten(1), bias]
         return torch.cat(grads, 1)
+
+
+def _check_models(w: Tensor, x: Tensor) -> None:
+    """Raise a ValueError unless there is a model per client: w [A, P] for x [A, B, ...]."""
+    if w.dim() != 2 or len(w) != len(x):
+        raise ValueError(
+            f"the oracle takes a model per client, w [A, P] with A = {len(x)}, "
+            f"got {list(w.shape)}; for one model w [P], pass w.expand(len(batch.x), -1)"
+        )
 
 
 def _leaves(task: Task, w: Tensor) -> list[Tensor]:

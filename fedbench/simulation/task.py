@@ -73,9 +73,9 @@ class Task:
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
 
     Raises:
-        RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws
-            from a global generator, has no parameters or frozen ones, or has traits of another
-            type.
+        RequestError: If the model has buffers (such as the running statistics of BatchNorm) or
+            other tensors that are no parameters, draws from a global generator, has no parameters
+            or frozen ones, or has traits of another type.
     """
 
     def __init__(
@@ -204,6 +204,14 @@ def _check_model(model: nn.Module) -> None:
         )
 
     for place, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if isinstance(value, Tensor) and value.is_meta:
+                path = f"{place}.{attribute}".lstrip(".")
+                raise RequestError(
+                    f"{name} has a tensor that is not a parameter, {path}, and models are "
+                    "constructed without values; keep it as a number, list or array, and write "
+                    f"x.new_tensor(self.{attribute}) in forward"
+                )
         if isinstance(module, _DROPPING) and _dropout_rate(module) > 0:
             raise RequestError(
                 f"{name}.{place} draws from torch's global generator, even when the model is "

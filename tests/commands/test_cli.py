@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -297,6 +298,25 @@ with on_signal(end_at_once):
         text=True,
     )
     assert (done.returncode, done.stderr) == result
+
+
+@pytest.mark.parametrize(
+    ("data", "remark"),
+    [
+        ("cifar10_dirmin0.5", ""),
+        (
+            "cifar10_dir0.5",
+            "fedbench: data=cifar10_dir0.5: Earlier name of cifar10_dirmin0.5 (16 clients, rule "
+            "dirichlet_min_share); for the rule of other data sets named dir, add "
+            "data/partition=dirichlet\n",
+        ),
+    ],
+)
+def test_an_earlier_name_of_a_data_set_is_remarked(refuse, data, remark):
+    err = refuse(f"data={data}", "data_dir=nowhere", "data.download=false")
+    assert err.startswith(f"{remark}fedbench: CIFAR-10: files are missing")
+    row = "experiment=adafedadam/table5_cifar10_dir005"  # chosen by the experiment
+    assert refuse(row, "data_dir=nowhere", "data.download=false").startswith("fedbench: CIFAR-10:")
 
 
 def test_a_path_may_have_any_characters_and_a_group_may_read_the_model(train, tmp_path):
@@ -687,6 +707,29 @@ def test_the_median_of_the_example(monkeypatch):
     up = {"delta": torch.tensor([[1.0, 5.0], [3.0, -1.0], [2.0, 0.0]])}
     updated = median(server_lr=0.5).update({"w": torch.zeros(2)}, up, None)
     assert updated["w"].tolist() == [-1.0, 0.0]
+
+
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+def test_the_loss_of_the_example(train, mode):
+    """β = 0 is FedAvg; so is one local step, at which the divergence has gradient 0."""
+
+    def model(*args):
+        keys = [*FAST, "rounds=2", f"engine.mode={mode}", "engine.precision=float64"]
+        return load_file(train("--config-dir", OWN_METHOD, *keys, *args) / "model.safetensors")
+
+    several = model("algo=fedavg")
+    torch.testing.assert_close(model("algo=ntd", "algo.beta=0"), several)
+    one = model("algo=fedavg", "local.steps=1")
+    torch.testing.assert_close(model("algo=ntd", "local.steps=1"), one)
+    distance = max((model("algo=ntd")[name] - w).abs().max() for name, w in several.items())
+    assert distance > 1e-3
+
+
+def test_the_documentation_shows_the_loss_of_the_example():
+    code = (ROOT / "examples" / "own_method" / "ntd.py").read_text()
+    gradient = code[code.index("    def gradient(") : code.index("    return Algorithm(")]
+    page = (ROOT / "docs" / "own_method.md").read_text()
+    assert textwrap.dedent(gradient).strip() in page
 
 
 # ---- other data, from files to the results

@@ -1,9 +1,13 @@
 """``fedbench list GROUP NAME``: the card of a choice."""
 
+import re
+
 import pytest
 
 from fedbench.commands.list import card
-from fedbench.config.overrides import SCENARIOS, options
+from fedbench.config.compose import Composer
+from fedbench.config.descriptions import about
+from fedbench.config.overrides import CONFIG_DIR, SCENARIOS, options
 
 
 def test_the_card_of_a_data_set(fed):
@@ -14,6 +18,15 @@ def test_the_card_of_a_data_set(fed):
     assert "    _target_: fedbench.data.sources.fmnist.load" in out
     assert "licence  MIT" in out
     assert any(line.startswith("cite     Xiao, Rasul, Vollgraf") for line in out)
+
+
+@pytest.mark.parametrize("name", options("data"))
+def test_the_list_has_the_number_of_clients(name):
+    tree, _ = Composer().composed([f"data={name}"])
+    text = about(CONFIG_DIR / "data" / f"{name}.yaml")
+    counts = re.findall(r"(\d+|three)(?: equal)? clients", text)
+    clients = tree["data"]["clients"]  # None for data that come with their clients
+    assert [count.replace("three", "3") for count in counts] == ([str(clients)] if clients else [])
 
 
 def test_an_unknown_one_is_refused(fed):

@@ -117,6 +117,7 @@ def test_show(fed, train):
     assert status == 0
     assert out[1] == "  done, round 4 of 4"
     assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
+    assert "Round 4, and the rounds before it; bytes and seconds are sums" in out
     accuracy = read_run(path).last_round()["accuracy_mean"]
     words = ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"]
     assert words in [line.split()[:4] for line in out]

@@ -11,6 +11,7 @@ import yaml
 from fake_runs import edit, facts_of, write_run
 from hypothesis import given
 from hypothesis import strategies as st
+from tools import ROOT
 
 from fedbench.analysis.build_tables import paper_table
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -318,3 +319,19 @@ def test_the_command_leads_to_the_same_runs(tmp_path, block, place, overrides):
     again = compose_run([*words, "seed=2", f"results_dir={tmp_path}"])
     assert again.digest == config.digest
     assert again.path == config.path.parent / "seed_2"
+
+
+def test_the_gaps_of_a_table_are_named_by_their_subject():
+    """The heading is that of the page."""
+    paper = papers()["fafed"]
+    table = paper.tables["table_s1"]
+    notes = notes_of(paper_table(table, Evidence(paper, [])))
+    heading = "What the paper does not state"
+    (note,) = [note for note in notes if heading in note]
+    fields = [f"{gap.field} ({id})" for id, gap in paper.gaps.items()]
+    concerned = [text for text in fields if text in note]
+    ids = {id for setup in table.setups for id in paper.setups[setup].gaps}
+    assert note.endswith(f": {', '.join(concerned)}")
+    assert len(concerned) == len(ids)
+    page = (ROOT / "fedbench" / "reports" / "assets" / "page.html").read_text()
+    assert f">{heading}</h3>" in page

@@ -313,7 +313,7 @@ def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed
     assert "writes no report; remove --into and --paper" in error
 
 
-def test_metrics_without_room_are_named(tmp_path):
+def test_metrics_without_room_are_named_and_can_be_printed(fed, tmp_path):
     for lr in (0.1, 0.2):
         config = {"data.name": "x" * 9, "local.lr": lr}
         for seed in range(3):
@@ -329,7 +329,13 @@ def test_metrics_without_room_are_named(tmp_path):
     head, *_ = rows(text)
     assert head[:5] == ["method", "settings", "seeds", "mean", "STD"]
     assert max(map(len, text.splitlines())) <= 100
-    assert "\n- also on the page: " in text
+    (note,) = [n for n in text.replace("\n  ", " ").splitlines() if n.startswith("- also on")]
+    names = note.partition("fedbench report DIR --metric ")[2].removesuffix(" prints them")
+    status, out, _ = fed("report", str(tmp_path), "--metric", names)
+    assert status == 0
+    labels = note.removeprefix("- also on the page: ").partition(";")[0].split(", ")
+    shown, *_ = rows("\n".join(out))
+    assert shown[3:] == labels[: len(shown) - 3]
 
 
 def test_the_title_of_reduced_rows_says_so(tmp_path):

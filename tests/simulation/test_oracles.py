@@ -1,5 +1,7 @@
 """Losses and gradients against real modules and plain autograd."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -99,6 +101,17 @@ def test_large_logits_do_not_overflow():
 )
 def test_choice_by_mode(model, options, mode, kind):
     assert isinstance(make_oracle(task_of(model, **options), mode), kind)
+
+
+@pytest.mark.parametrize("kind", DENSE)
+def test_one_model_for_several_clients_is_refused(kind):
+    task = task_of(Linear)
+    batch = batch_of(5)
+    message = re.escape(f"w [A, P] with A = 4, got [{task.size}]; for one model w [P], pass")
+    with pytest.raises(ValueError, match=message):
+        kind(task).logits(start_of(task), batch.x)
+    with pytest.raises(ValueError, match=message):
+        kind(task).loss_and_grad(start_of(task), batch)
 
 
 def test_batch_norm_is_refused():
