@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
+from fedbench.analysis.compare import ComparedRuns, Difference
 from fedbench.analysis.table_model import Cell, TableData
 from fedbench.reports.canvas import Look
 from fedbench.reports.panels import Panel, Series
@@ -234,6 +235,76 @@ def _dumbbell(title: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
             {"mark": {"type": "point", "size": 80, "color": "#666b73"}, "encoding": printed},
             {"mark": {"type": "point", "size": 60, "filled": True}, "encoding": measured},
         ],
+    }
+
+
+# ---- gains over a baseline
+
+_UNDECIDED = "#d5d2ca"
+
+
+def heat_map(compared: ComparedRuns) -> Spec | None:
+    """Return the gains of methods over the baseline by setting; undecided ones are grey.
+
+    The result is None unless there are a baseline and several settings.
+    """
+    if compared.baseline is None or len(compared.blocks) < 2:
+        return None
+    sign = compared.metric.sign or 1
+    cells = []
+    for block in compared.blocks:
+        for difference in block.differences:
+            cells.append({"setting": block.title, **_gain(difference, sign)})
+    largest = max((abs(cell["gain"]) for cell in cells), default=1.0)
+    title = f"gain over {compared.baseline}: {compared.metric.axis}"
+    shown = [
+        _shown("setting", "setting"),
+        _shown("method", "method"),
+        _shown("gain", title),
+        _shown("is", "adjusted for the setting"),
+        _shown("p", "adjusted p"),
+        _shown("n", "pairs"),
+    ]
+    colour = {
+        "condition": {"test": "datum.is == 'undecided'", "value": _UNDECIDED},
+        "field": "gain",
+        "type": "quantitative",
+        "scale": {"scheme": "redblue", "domain": [-largest, largest]},
+        "title": None,
+    }
+    number = {"field": "gain", "type": "quantitative", "format": "+.3g"}
+    return {
+        **_SIZE,
+        "height": 24 * len(compared.blocks) + 110,
+        "title": {"text": title, "anchor": "start"},
+        "data": {"values": cells},
+        "encoding": {
+            "x": {"field": "method", "type": "nominal", "title": None, "sort": None},
+            "y": {
+                "field": "setting",
+                "type": "nominal",
+                "title": None,
+                "sort": None,
+                "axis": {"labelLimit": 260},
+            },
+        },
+        "layer": [
+            {"mark": "rect", "encoding": {"color": colour, "tooltip": shown}},
+            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": number}},
+        ],
+    }
+
+
+def _gain(difference: Difference, sign: int) -> dict[str, Any]:
+    """Return a method's gain over the baseline, its p-value, and what it is."""
+    words = {True: "better", False: "worse", None: "undecided"}
+    gain, p = _rounded([sign * difference.paired.mean, difference.adjusted])
+    return {
+        "method": difference.first,
+        "gain": gain,
+        "is": words[difference.ahead],
+        "p": p,
+        "n": difference.paired.n,
     }
 
 

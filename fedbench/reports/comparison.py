@@ -6,8 +6,10 @@ from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, O
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.metrics import MetricInfo
+from fedbench.reports.charts import heat_map
 from fedbench.reports.filters import capitalised, p_text, with_spread
 from fedbench.reports.page import Chapter
+from fedbench.reports.plots import DrawnFigure
 from fedbench.reports.table_pages import best_names
 from fedbench.reports.templates import note_lines
 from fedbench.reports.text_table import (
@@ -275,11 +277,16 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
 def compared_chapter(compared: ComparedRuns) -> Chapter:
     """Return a comparison as a chapter of the page."""
     notes = tuple(("note", text) for text in unpaired_runs(compared))
+    gains = heat_map(compared)
+    figures = []
+    if gains is not None:
+        figures.append(DrawnFigure("gains", "Gains by setting", charts=(gains,)))
     return Chapter(
         "Comparison",
         lead_of(compared),
         tuple(compared_tables(compared)),
-        facts=notes,
+        tuple(figures),
+        notes,
     )
 
 

@@ -1,17 +1,21 @@
 """Interactive charts: Vega-Lite accepts them, and they have the numbers of their panels."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import vl_convert
 
+from fedbench.analysis.compare import Difference
 from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.stats import paired
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
+from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.canvas import Look, looks
-from fedbench.reports.charts import VEGA_LITE, curve_chart, dumbbells, library, mean_chart
+from fedbench.reports.charts import VEGA_LITE, curve_chart, dumbbells, heat_map, library, mean_chart
 from fedbench.reports.panels import Panel, Series
 
 LOOK = looks({"FedAvg": "fedavg", "FedFa": "fedfa"}, subject="fedfa")
@@ -141,3 +145,44 @@ def test_the_library_is_one_script_and_is_made_once():
     assert "vegaEmbed" in library()
     assert "</script" not in library()
     assert library() is library()
+
+
+# ---- gains over a baseline
+
+
+def leads(first, seeds, ahead):
+    return Difference(first, "fedavg", paired(seeds), 0.25, ahead)
+
+
+def compared(baseline, *blocks):
+    given = {"metric": metric_info("accuracy_std"), "baseline": baseline, "blocks": blocks}
+    return SimpleNamespace(**given)
+
+
+def test_a_heat_map_has_the_gains_with_undecided_ones_in_grey():
+    """A smaller STD is a gain."""
+    blocks = (
+        SimpleNamespace(title="iid", differences=(leads("afl", [-2.0, -1.0], True),)),
+        SimpleNamespace(title="dir", differences=(leads("afl", [4.0, 5.0], None),)),
+    )
+    spec = heat_map(compared("fedavg", *blocks))
+    first, second = spec["data"]["values"]
+    assert first == {
+        "setting": "iid",
+        "method": "afl",
+        "gain": 1.5,
+        "is": "better",
+        "p": 0.25,
+        "n": 2,
+    }
+    assert (second["gain"], second["is"]) == (-4.5, "undecided")
+    colour = spec["layer"][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == [-4.5, 4.5]
+    assert "undecided" in colour["condition"]["test"]
+    assert compiled(spec)
+
+
+def test_there_is_no_heat_map_without_a_baseline_or_for_one_setting():
+    block = SimpleNamespace(title="iid", differences=())
+    assert heat_map(compared(None, block, block)) is None
+    assert heat_map(compared("fedavg", block)) is None
