@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from benchmark.comparisons import TABLES, Comparisons
-from benchmark.pictures import front_figure, rank_figure
+from benchmark.pictures import front_charts, front_figure, rank_figure
 from benchmark.ranks import RankTest
 from benchmark.values import COMPARED, Line, front_of, lines_of, ranked, without_ranks
 from fedbench.config.overrides import parse_overrides
@@ -214,6 +214,7 @@ def _fronts(comparisons: Comparisons, notes: Notes, figures: Path) -> Chapter:
         FRONT,
         svg.read_text(encoding="utf-8"),
         alt="Mean accuracy across and the mean of the worst 10 % upwards, a panel per setting.",
+        charts=front_charts(fronts),
     )
     return Chapter(
         "The methods at a glance",

@@ -9,7 +9,8 @@ from benchmark.ranks import RankTest
 from benchmark.values import COMPARED, Front
 from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import SIZE, Figure, Look, legend_lines, looks, sheet
-from fedbench.reports.panels import Panel
+from fedbench.reports.charts import Spec, mean_chart
+from fedbench.reports.panels import Panel, Series
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel
@@ -69,6 +70,20 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
         names = [front.methods[i] for i in members]
         _name(axes, list(zip(names, *line, strict=True)))
     return figure
+
+
+def front_charts(fronts: Sequence[Front]) -> tuple[Spec, ...]:
+    """Return interactive charts of the means of every method, one per setting."""
+    x, y = map(metric_info, COMPARED)
+    charts = []
+    for front in fronts:
+        shown = _looks(set(front.methods))
+        points = []
+        for method, mean_x, mean_y in zip(front.methods, *front.means, strict=True):
+            place = np.array([[x.factor * mean_x]]), np.array([[y.factor * mean_y]])
+            points.append(Series(method, *place, shown[method]))
+        charts.append(mean_chart(Panel(front.setting, points, x.axis, y.axis)))
+    return tuple(charts)
 
 
 def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:

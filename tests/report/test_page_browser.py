@@ -12,6 +12,7 @@ import pytest
 from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.reports.canvas import looks
+from fedbench.reports.charts import curve_chart
 from fedbench.reports.page import Content
 from fedbench.reports.page import page as html
 from fedbench.reports.panels import Panel, Series
@@ -225,3 +226,20 @@ def test_a_link_opens_what_it_leads_to(visit, mixed):
     claim = tab.locator(f"#{name}")
     assert claim.locator("> details").get_attribute("open") is not None
     assert claim.is_visible()
+
+
+def test_many_lines_are_hidden_and_shown_at_once(visit, tmp_path):
+    names = [f"method {i}" for i in range(8)]
+    look = looks(dict.fromkeys(names, ""))
+    lines = [Series(n, np.arange(3), np.full((1, 3), i), look[n]) for i, n in enumerate(names)]
+    panel = Panel("Synthetic", lines, "round", "training loss")
+    figure = DrawnFigure("f", "Losses", charts=(curve_chart(panel),))
+    file = tmp_path / "many.html"
+    file.write_text(html(Content("Charts", figures=(figure,))), encoding="utf-8")
+    tab = visit(file)
+    plate, hovered = first_chart(tab)
+    plate.locator(".every").click()
+    states = "(b) => b.map((one) => one.getAttribute('aria-pressed'))"
+    assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["false"] * 9
+    plate.get_by_role("button", name="method 3").click()
+    assert "method 3" in hovered()

@@ -166,7 +166,7 @@
 
   // Charts take the place of pictures when they come into view.
   const options = {
-    mode: "vega-lite", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true },
+    mode: "vega-lite", ast: true, logLevel: 1, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true },
     config: { axis: { labelFontSize: 12, titleFontSize: 12 }, title: { fontSize: 13 }, view: { stroke: "#b9b5aa" } },
   };
   const named = (spec) => "params" in spec;
@@ -212,6 +212,17 @@
       const button = toggle(name, true, (on) => { if (on) hidden.delete(name); else hidden.add(name); filter(); });
       button.style.setProperty("--line", colour);
       tools.append(button);
+    }
+    if (colours.size > 6) {
+      const lines = [...tools.children];
+      const button = toggle("all", true, (on) => {
+        lines.forEach((line) => { line.setAttribute("aria-pressed", String(on)); });
+        hidden.clear();
+        if (!on) [...colours.keys()].forEach((name) => { hidden.add(name); });
+        filter();
+      });
+      button.className = "every";
+      tools.prepend(button);
     }
     if (specs.some(withLines)) {
       const button = toggle("logarithmic axis", log, (on) => { log = on; draw(); });
