@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbench.api import compare, run, sweep, tune
+    from fedbench.api import compare, run, sweep, trained_model, tune
     from fedbench.commands.plot import plot
     from fedbench.commands.report import report
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
@@ -31,6 +31,7 @@ __all__ = [
     "run",
     "server_descent",
     "sweep",
+    "trained_model",
     "tune",
 ]
 
@@ -46,7 +47,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("plot", "report"):
         home = f"fedbench.commands.{name}"
-    elif name in ("compare", "run", "sweep", "tune"):
+    elif name in ("compare", "run", "sweep", "trained_model", "tune"):
         home = "fedbench.api"
     elif name == "load_results":
         home = "fedbench.runs.results"

@@ -5,10 +5,12 @@ Command modules are imported on the first call, because importing Matplotlib, Op
 takes seconds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
@@ -19,6 +21,9 @@ from fedbench.core.files import existing_directory
 from fedbench.runs.cached_run import cached_run
 from fedbench.runs.executors.options import make_executor
 from fedbench.runs.run import Run
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 
@@ -50,6 +55,25 @@ def run(
         texts = to_overrides(overrides) + to_overrides(keys)
         config = Composer(folder).config(texts)
         return cached_run(config).run
+
+
+def trained_model(run: Run, *, config_dir: str | Path | None = None) -> nn.Module:
+    """Return the global model of a finished run, on the CPU and ready for predictions.
+
+    The data set is read as well, because it fixes the shapes of the model.
+
+    Args:
+        run: The run.
+        config_dir: As for ``fedbench.run``, if the run has parts of your own.
+
+    Raises:
+        RequestError: If the run is not finished, or its model cannot be read.
+    """
+    from fedbench.runs.build import model_from
+
+    with _user_code(config_dir) as folder:
+        config = Composer(folder).config(run.meta["overrides"])
+        return model_from(config, run.path / "model.safetensors")
 
 
 def sweep(

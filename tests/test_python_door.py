@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from command_line import FAST
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -17,9 +19,11 @@ from omegaconf import OmegaConf
 from tools import ROOT
 
 import fedbench
+from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, parse_overrides, quoted, to_overrides
 from fedbench.core.errors import RequestError
 from fedbench.runs import training as runner
+from fedbench.runs.build_data import shared_data
 
 pytestmark = pytest.mark.whole
 
@@ -30,6 +34,25 @@ SMALL = " ".join(FAST)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+
+
+def test_a_trained_model_predicts_as_the_run_did():
+    """The accuracy of the last round, from the model's own predictions on the test examples."""
+    run = fedbench.run("algo=fedavg model=mlp data.clients=8 rounds=3")
+    config = Composer().config(run.meta["overrides"])
+    data = shared_data(config)
+    rows = torch.cat([data.test.of_clients(np.array([k])) for k in range(8)])
+    with torch.no_grad():
+        guesses = fedbench.trained_model(run)(data.features(rows)).argmax(1)
+    share = (guesses == data.labels(rows)).double().mean()
+    assert float(share) == pytest.approx(run.last_round()["accuracy_mean_weighted"])
+
+
+def test_an_unfinished_run_has_no_trained_model(tmp_path):
+    run = fedbench.run("algo=fedavg data.clients=8 rounds=1")
+    (run.path / "model.safetensors").unlink()
+    with pytest.raises(RequestError, match="cannot be read as the model of this run"):
+        fedbench.trained_model(run)
 
 
 def test_a_run_is_the_run_of_the_command_line(fed):

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -410,6 +411,18 @@ def device_of(name: str, precision: str) -> torch.device:
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
     return device
+
+
+def model_from(config: RunConfig, file: Path) -> nn.Module:
+    """Return the model of a configuration with the values of a .safetensors file, on the CPU.
+
+    Raises:
+        RequestError: If the file cannot be read, or belongs to another model.
+    """
+    model = _model(config, shared_data(config)).to_empty(device="cpu")
+    with reading(file, "cannot be read as the model of this run"):
+        model.load_state_dict(load_file(file))
+    return model.eval()
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
