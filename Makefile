@@ -2,8 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 # the first interpreter found with a supported version
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-  $$p -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+  $$p -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 15))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # On Linux pip takes PyTorch with 2 GB of CUDA libraries. uv knows PyTorch's own index, and takes the build for CPUs where
@@ -25,7 +25,8 @@ help: ## list the targets
 	@grep -hE '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 .venv/base: pyproject.toml requirements/build.txt requirements/base.txt requirements/torch.txt
-	@test -n "$(PYTHON)" || { echo "fedbench needs Python 3.11.4 or later, up to 3.13, and none was found; run make PYTHON=/path/to/python"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "fedbench needs Python 3.11.4 to 3.14, and none was found (there are no wheels of daqp for 3.15 yet);" \
+	  "run make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) install $(LOCKED) requirements/build.txt
 	$(call install,$(LOCKED) requirements/base.txt)
