@@ -53,16 +53,15 @@ class Kernels(NamedTuple):
 def kernels() -> Kernels:
     """Return the compiled kernels of this machine.
 
-    The first call on a machine compiles them, which takes seconds. If this fails, one line on
-    stderr says so, and runs continue without the kernels.
+    The first call on a machine compiles them, which takes seconds. If this fails, or if there is no
+    compiler, one line on stderr says so, and runs continue without the kernels.
     """
     compiler = _compiler()
     if compiler is None:
         missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
-        return Kernels(
-            None,
-            f"{missing}; to install one, run: {install_hint('compiler')}",
-        )
+        reason = f"{missing}; to install one, run: {install_hint('compiler')}"
+        _say_slower(reason)
+        return Kernels(None, reason)
     try:
         printed = subprocess.run([*compiler, "--version"], **_PIPED).stdout
         version = printed.partition("\n")[0]
@@ -76,11 +75,15 @@ def kernels() -> Kernels:
         if isinstance(error, subprocess.CalledProcessError):
             lines = [line for line in str(error.stderr).splitlines() if "error" in line]
             reason = ": ".join([f"{error.cmd[0]} failed", *lines[:1]])
-        print(
-            f"fedbench: the kernels are not available, runs are slower: {reason}",
-            file=sys.stderr,
-        )
+        _say_slower(reason)
         return Kernels(None, reason)
+
+
+def _say_slower(reason: str) -> None:
+    print(
+        f"fedbench: linear models and MLPs are slower without compiled kernels: {reason}",
+        file=sys.stderr,
+    )
 
 
 def _compiler() -> list[str] | None:
