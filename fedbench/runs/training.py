@@ -128,10 +128,17 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     status = "failed"
     try:
         tracker.call("start", recorder.path, session.title, config)
-        with _arithmetic(prepared), between_rounds() as signal:
+
+        def at_once() -> bool:
+            # nothing is lost before round 0 is recorded, but several processes must end together
+            return ranks.world_size == 1 and not session.seconds["eval"]
+
+        with _arithmetic(prepared), between_rounds(at_once) as signal:
             session.train(signal)
         status = session.finish(meta)
     except BaseException as error:
+        if isinstance(error, Interrupted) and not error.where:
+            error.where = f": {recorder.path}"
         if isinstance(error, _INTERRUPTIONS):
             status = "interrupted"
         _record_end(recorder, meta, status, error_text(error))
