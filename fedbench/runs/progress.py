@@ -125,6 +125,13 @@ class RunDisplay(_Display):
                 begins = f"resuming at round {done} of {total}"
             print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
+    def evaluating(self, round: int, share: float) -> None:
+        """Show the share of the examples that have been evaluated after a round."""
+        if self._listener is None:
+            facts = f"evaluating, {100 * share:.0f} % of the examples"
+            where = f"{self._title}: round {round} of {self.total}"
+            self.update(round, facts, f"{where}, {facts}")
+
     def advance(self, round: int, row: Mapping[str, Any] | None) -> None:
         """Show that a round has finished.
 

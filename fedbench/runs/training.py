@@ -212,6 +212,7 @@ class TrainingSession:
         last: The last snapshot, or None before the first one.
         finite: Whether the models were finite at the last evaluation.
         continues: Entry for ``meta.json`` on the shorter run that this run continues, if any.
+        follow: Function called with the round and the share of its evaluation that is done.
 
     Raises:
         DamagedRun: If the checkpoint is corrupt.
@@ -227,6 +228,7 @@ class TrainingSession:
         self.last: Snapshot | None = None
         self.finite = True
         self.continues: Fields = {}
+        self.follow: Callable[[int, float], None] = lambda round, share: None
         self.allocator = StateAllocator(
             prepared.task.device,
             config.engine.client_state,
@@ -264,6 +266,7 @@ class TrainingSession:
             trace = traced(self.recorder.path / "trace.json")
         done = self.last.round if self.last else 0
         display = RunDisplay(self.title, self.rounds, done)
+        self.follow = display.evaluating
         with trace as step, display.bars:
             for snapshot in self.snapshots():
                 row = None
@@ -326,6 +329,7 @@ class TrainingSession:
             deployed,
             with_train,
             sample,
+            partial(self.follow, round),
         )
         measured = self._measured(snapshot, evaluation)
         if kept:
