@@ -19,8 +19,8 @@ from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.loop import Simulation, run_round, simulate
 from fedbench.simulation.measurements import Measurements
 
-_EXAMPLES = 10  # examples of the one client; a large model takes a second for them
-_LEAST = 300 * _EXAMPLES  # with fewer examples, the rehearsal would take over 1 % of the run
+_EXAMPLES = 32  # maximum size of the one batch; a large model takes seconds for it
+_LEAST = 100 * _EXAMPLES  # with fewer examples, the rehearsal would take over 1 % of the run
 _ENOUGH = 0.5  # seconds of an average
 _SHORT = 60.0  # seconds; shorter runs are not announced
 
@@ -38,14 +38,13 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
     engine = prepared.engine
     config = prepared.config
     trained = _trained_examples(prepared)
-    reasons = (
-        engine.mode != "loop",
-        engine.ranks.world_size > 1,
-        prepared.task.device.type != "cpu",
-        config.identity.facts["code"],
-        trained * rounds < _LEAST,
-    )
-    if any(reasons):
+    if (
+        engine.mode != "loop"
+        or engine.ranks.world_size > 1
+        or prepared.task.device.type != "cpu"
+        or config.identity.facts["code"]
+        or trained * rounds < _LEAST
+    ):
         return None
     try:
         step, block = _rehearse(prepared, trained * rounds / _EXAMPLES) / engine.workers
@@ -54,8 +53,7 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
 
     data = prepared.data
     ids = prepared.sample  # None selects all clients
-    tested = slice(1) if data.central else ids
-    test = data.test.counts[tested].sum()
+    test = data.test.counts[slice(1) if data.central else ids].sum()
     also_train = data.train.counts[ids].sum()
     evaluated = rounds // config.eval_every * test
     evaluated += rounds // max(config.eval_every, config.eval_train_every) * also_train
@@ -69,7 +67,7 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         f"about {duration(seconds)} on this CPU ({rounds} rounds, {duration(train)} of training "
         f"and {duration(evaluation)} of evaluation each; first evaluation {duration(first)})"
     )
-    return float(seconds), text
+    return seconds, text
 
 
 def _trained_examples(prepared: PreparedRun) -> int:
@@ -78,7 +76,12 @@ def _trained_examples(prepared: PreparedRun) -> int:
     counts = prepared.data.train.counts
     cohort = prepared.sampler(0, counts, seed)
     n = counts[cohort]
-    steps = prepared.work.tau(cohort, n, seed, 0)
+    steps = prepared.work.tau(
+        cohort,
+        n,
+        seed,
+        0,
+    )
     return int(steps @ prepared.work.widths(n))
 
 
@@ -89,10 +92,11 @@ def _rehearse(prepared: PreparedRun, count: float) -> np.ndarray:
         prepared: The run.
         count: Number of local steps in the run.
     """
-    index = prepared.data.train.index[:_EXAMPLES]
+    train = prepared.data.train
+    width: int = min(_EXAMPLES, prepared.work.widths(train.counts).max())
     data = replace(
         prepared.data,
-        train=Rows.of([index.numpy()]),
+        train=Rows.of([train.index[:width].numpy()]),
         names=("",),
     )
     measurements = Measurements(prepared.task, prepared.engine)
@@ -112,7 +116,7 @@ def _rehearse(prepared: PreparedRun, count: float) -> np.ndarray:
     )
     initial = next(simulate(simulation))
 
-    def train() -> object:
+    def step() -> object:
         return run_round(
             simulation,
             0,
@@ -121,14 +125,10 @@ def _rehearse(prepared: PreparedRun, count: float) -> np.ndarray:
         )
 
     def evaluate() -> object:
-        plan = measurements.new_plan(data, np.arange(1))
-        return plan.sums(prepared.w)
+        return measurements.new_plan(data, np.arange(1)).sums(prepared.w)
 
-    seconds = [
-        _seconds(train, count),
-        _seconds(evaluate, count),
-    ]
-    return np.array(seconds) / len(index)
+    seconds = _seconds(step, count), _seconds(evaluate, count)
+    return np.array(seconds) / width
 
 
 def _seconds(work: Callable[[], object], count: float) -> float:

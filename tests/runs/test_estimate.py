@@ -29,9 +29,10 @@ def clock(monkeypatch):
     def timeit(work, number):
         work()
         calls.append(number)
-        return (6.0 if work.__name__ == "train" else 1.0) * number
+        return (6.0 if work.__name__ == "step" else 1.0) * number
 
     monkeypatch.setattr(estimates, "timeit", timeit)
+    monkeypatch.setattr(estimates, "_EXAMPLES", 10)
     return calls
 
 
@@ -134,8 +135,8 @@ def test_the_rehearsal_reads_a_few_examples_of_one_client(monkeypatch):
     estimates._rehearse(prepared("local.steps=50", "local.batch_size=4"), 0)
     (simulation,) = seen
     assert simulation.data.num_clients == 1
-    assert simulation.data.train.counts.tolist() == [estimates._EXAMPLES]
-    assert simulation.work.tau(np.arange(1), np.array([10]), 0, 0).tolist() == [3]  # not 50
+    assert simulation.data.train.counts.tolist() == [4]  # one batch
+    assert simulation.work.tau(np.arange(1), np.array([4]), 0, 0).tolist() == [1]  # not 50
 
 
 @pytest.mark.parametrize(
