@@ -1,7 +1,7 @@
 """Construction of a run's objects from its configuration."""
 
 import inspect
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedbench.core.files import reading
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import (
     Purpose,
+    Sampler,
     cohort_size,
     generator,
     sample_cohort,
@@ -32,8 +33,8 @@ from fedbench.models.base import traits_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
+from fedbench.runs.run import Fields
 from fedbench.runs.trackers import Guarded
-from fedbench.runs.training import PreparedRun
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.checks import FirstCall, checked, kind
@@ -45,6 +46,41 @@ from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task
 
 _FEW = 2  # number of examples on which a user's model is tried
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A configuration and the objects built from it.
+
+    Attributes:
+        config: The configuration.
+        stages: The stages of the method.
+        task: The model and its loss.
+        data: The federated data set, on the device.
+        work: The local work of a client in one round.
+        engine: The engine that trains the clients.
+        w: The initial model [P].
+        sampler: Function that draws the cohorts.
+        sample: Ids of the evaluated clients, ascending. If None, all clients.
+        tracker: The tracker that follows the run.
+        scenario: The scenario around the method.
+        metrics: The user's metrics, one column each.
+        facts: Facts for ``meta.json``.
+    """
+
+    config: RunConfig
+    stages: list[Stage]
+    task: Task
+    data: FederatedDataset
+    work: LocalWork
+    engine: Engine
+    w: Tensor
+    sampler: Sampler
+    sample: np.ndarray | None
+    tracker: Guarded = field(default_factory=Guarded)
+    scenario: Scenario = field(default_factory=Scenario)
+    metrics: tuple[CustomMetric, ...] = ()
+    facts: Fields = field(default_factory=dict)
 
 
 def build(config: RunConfig, cores: int | None = None) -> PreparedRun:

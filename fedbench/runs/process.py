@@ -104,10 +104,15 @@ def end_at_once(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def between_rounds() -> Iterator[Callable[[], int | None]]:
+def between_rounds(
+    at_once: Callable[[], bool] = lambda: False,
+) -> Iterator[Callable[[], int | None]]:
     """Note a signal inside this block instead of raising an exception in the middle of a round.
 
     A second signal raises ``Interrupted``.
+
+    Args:
+        at_once: Function that returns whether the first signal raises it as well.
 
     Yields:
         A function that returns the signal received so far, or None.
@@ -116,7 +121,7 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal noted
-        if noted is not None:
+        if noted is not None or at_once():
             raise Interrupted(number)
         noted = number
         print(

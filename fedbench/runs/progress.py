@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from rich.console import Console
@@ -20,16 +22,24 @@ _NAMED = 8  # maximum number of runs shown in a line; a cluster may run a thousa
 _OFTEN = 0.5  # seconds between two reads of the files of several runs on a terminal
 # keys of a row and their labels
 _MEASURED = {"accuracy_mean": "accuracy", "accuracy_worst30": "worst 30 %"}
-Report: TypeAlias = Callable[[int], None]
+# receives the round and, before the first round, the estimated seconds of the run
+Report: TypeAlias = Callable[[int, float], None]
+Estimate: TypeAlias = tuple[float, str]  # seconds, and a text on their parts
 _LISTENER: ContextVar[Report | None] = ContextVar("listener", default=None)
+AFTER: ContextVar[int] = ContextVar("after", default=0)  # runs that follow the current one
+
+
+def _ignore(round: int, estimated: float) -> None:
+    """Ignore the progress of a run."""
 
 
 @contextmanager
-def hidden(report: Report = lambda round: None) -> Iterator[None]:
+def hidden(report: Report = _ignore) -> Iterator[None]:
     """Hide the progress of runs inside this block, because something else shows it.
 
     Args:
-        report: Function called after every round with the number of the round.
+        report: Function called after every round, and before the first one if the duration of the
+            run can be estimated. By default, runs are not estimated.
     """
     token = _LISTENER.set(report)
     try:
@@ -125,6 +135,24 @@ class RunDisplay(_Display):
                 begins = f"resuming at round {done} of {total}"
             print(f"fedbench: {title}: {begins}", file=sys.stderr, flush=True)
 
+    def announce(self, estimate: Callable[[], Estimate | None]) -> None:
+        """Show how long a new run will take, if it can be estimated."""
+        if self._done or self._listener is _ignore or (expected := estimate()) is None:
+            return
+        seconds, text = expected
+        if self._listener is not None:
+            self._listener(0, seconds)
+            return
+        line = f"{self._title}: {text}{_with_runs_after(seconds, seconds)}"
+        print(f"fedbench: {line}", file=sys.stderr, flush=True)
+
+    def evaluating(self, round: int, share: float) -> None:
+        """Show the share of the examples that have been evaluated after a round."""
+        if self._listener is None:
+            facts = f"evaluating, {100 * share:.0f} % of the examples"
+            where = f"{self._title}: round {round} of {self.total}"
+            self.update(round, facts, f"{where}, {facts}")
+
     def advance(self, round: int, row: Mapping[str, Any] | None) -> None:
         """Show that a round has finished.
 
@@ -133,7 +161,7 @@ class RunDisplay(_Display):
             row: Measurements of the model, or None if it was not evaluated.
         """
         if self._listener is not None:
-            self._listener(round)
+            self._listener(round, 0.0)
             return
         if row is not None:
             self._measured = ""
@@ -147,23 +175,51 @@ class RunDisplay(_Display):
             self.start = now
         elif round > self._done:
             seconds_per_round = (now - self.start) / (round - self._done)
-            left = f", {duration(seconds_per_round * (self.total - round))} left"
+            seconds = seconds_per_round * (self.total - round)
+            after = _with_runs_after(seconds_per_round * self.total, seconds)
+            left = f", {duration(seconds)} left{after}"
         line = f"{self._title}: round {round} of {self.total}{self._measured}{left}"
         self.update(round, self._measured.removeprefix(", "), line)
 
 
+def _with_runs_after(seconds: float, left: float) -> str:
+    """Return the time left of a sweep as text, if all runs after the current one are alike.
+
+    Args:
+        seconds: Seconds of the current run.
+        left: Seconds left of the current run.
+    """
+    count = AFTER.get()
+    if not count:
+        return ""
+    return f", about {duration(left + count * seconds)} with the runs after it ({count})"
+
+
 class RunProgress(NamedTuple):
-    """The last known round of a run, its number of rounds, and the node that executes it."""
+    """The last known round of a run, its number of rounds, and the node that executes it.
+
+    ``seconds`` is the estimated time for all rounds, or 0 if it is not known.
+    """
 
     round: int
     rounds: int
     node: str = ""
+    seconds: float = 0.0
 
 
-def run_progress(config: RunConfig) -> RunProgress:
-    """Return the progress of a run from its files, whichever local process writes them."""
+def run_progress(config: RunConfig, estimated: Mapping[Path, float]) -> RunProgress:
+    """Return the progress of a run from its files, whichever local process writes them.
+
+    Args:
+        config: The configuration of the run.
+        estimated: Estimated seconds of runs by directory, used until a round has been recorded.
+    """
     row = last_row(config.path / "rounds.jsonl") or {"round": 0}
-    return RunProgress(int(row["round"]), config.rounds)
+    round = int(row["round"])
+    seconds = estimated.get(config.path, 0.0)
+    if round:
+        seconds = (row["seconds_train"] + row["seconds_eval"]) / round * config.rounds
+    return RunProgress(round, config.rounds, seconds=seconds)
 
 
 class BatchDisplay(_Display):
@@ -204,7 +260,14 @@ class BatchDisplay(_Display):
             more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
             states.append(f"{len(running)} running (rounds {', '.join(rounds)}{more})")
         left = ""
-        if ended:
+        known = [run for run in running if run.seconds]
+        if known:
+            mean = fmean(run.seconds for run in known)
+            active = [run.seconds * (1 - run.round / run.rounds) for run in known]
+            others = self.total - len(ended) - len(known)
+            seconds = max(*active, (sum(active) + others * mean) / len(running))
+            left = f"; about {duration(seconds)} left"
+        elif ended:
             seconds_per_run = (time.monotonic() - self.start) / len(ended)
             left = f"; about {duration(seconds_per_run * (self.total - len(ended)))} left"
         return f"{len(ended)} of {self.total} runs are over: {', '.join(states)}{left}"
@@ -213,7 +276,7 @@ class BatchDisplay(_Display):
 def duration(seconds: float) -> str:
     """Return a duration as text in seconds, minutes, hours or days."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.2g} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

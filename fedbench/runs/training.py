@@ -6,37 +6,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.config.schema import RunConfig
-from fedbench.core.algorithm import Stage
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import LostProcess, RequestError
-from fedbench.core.randomness import Sampler
 from fedbench.core.types import State, all_finite
-from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.build import PreparedRun
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
+from fedbench.runs.estimate import estimate
 from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
 from fedbench.runs.progress import RunDisplay
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, Fields, error_text, is_done
 from fedbench.runs.tracing import traced
-from fedbench.runs.trackers import Guarded
 from fedbench.simulation.client_states import StateAllocator
-from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Diagnostic, Watched
-from fedbench.simulation.engine import Engine, Limits
+from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Diagnostic, Watched
+from fedbench.simulation.engine import Limits
 from fedbench.simulation.evaluation import Evaluation, evaluate
-from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
-from fedbench.simulation.scenario import Scenario, client_columns, round_columns
-from fedbench.simulation.task import Task
+from fedbench.simulation.scenario import client_columns, round_columns
 
 _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
 # fields of a snapshot that a checkpoint stores as numbers
@@ -49,41 +44,6 @@ _MEMORY_HINT = (
     "participation, use a smaller model, or keep the clients' states in a file with "
     "engine.client_state=file"
 )
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A configuration and the objects built from it.
-
-    Attributes:
-        config: The configuration.
-        stages: The stages of the method.
-        task: The model and its loss.
-        data: The federated data set, on the device.
-        work: The local work of a client in one round.
-        engine: The engine that trains the clients.
-        w: The initial model [P].
-        sampler: Function that draws the cohorts.
-        sample: Ids of the evaluated clients, ascending. If None, all clients.
-        tracker: The tracker that follows the run.
-        scenario: The scenario around the method.
-        metrics: The user's metrics, one column each.
-        facts: Facts for ``meta.json``.
-    """
-
-    config: RunConfig
-    stages: list[Stage]
-    task: Task
-    data: FederatedDataset
-    work: LocalWork
-    engine: Engine
-    w: Tensor
-    sampler: Sampler
-    sample: np.ndarray | None
-    tracker: Guarded = field(default_factory=Guarded)
-    scenario: Scenario = field(default_factory=Scenario)
-    metrics: tuple[CustomMetric, ...] = ()
-    facts: Fields = field(default_factory=dict)
 
 
 def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
@@ -128,10 +88,17 @@ def train(prepared: PreparedRun, recorder: Recorder) -> int | None:
     status = "failed"
     try:
         tracker.call("start", recorder.path, session.title, config)
-        with _arithmetic(prepared), between_rounds() as signal:
+
+        def at_once() -> bool:
+            # nothing is lost before round 0 is recorded, but several processes must end together
+            return ranks.world_size == 1 and not session.seconds["eval"]
+
+        with _arithmetic(prepared), between_rounds(at_once) as signal:
             session.train(signal)
         status = session.finish(meta)
     except BaseException as error:
+        if isinstance(error, Interrupted) and not error.where:
+            error.where = f": {recorder.path}"
         if isinstance(error, _INTERRUPTIONS):
             status = "interrupted"
         _record_end(recorder, meta, status, error_text(error))
@@ -205,6 +172,7 @@ class TrainingSession:
         last: The last snapshot, or None before the first one.
         finite: Whether the models were finite at the last evaluation.
         continues: Entry for ``meta.json`` on the shorter run that this run continues, if any.
+        follow: Function called with the round and the share of its evaluation that is done.
 
     Raises:
         DamagedRun: If the checkpoint is corrupt.
@@ -220,6 +188,7 @@ class TrainingSession:
         self.last: Snapshot | None = None
         self.finite = True
         self.continues: Fields = {}
+        self.follow: Callable[[int, float], None] = lambda round, share: None
         self.allocator = StateAllocator(
             prepared.task.device,
             config.engine.client_state,
@@ -257,6 +226,8 @@ class TrainingSession:
             trace = traced(self.recorder.path / "trace.json")
         done = self.last.round if self.last else 0
         display = RunDisplay(self.title, self.rounds, done)
+        display.announce(partial(estimate, self.prepared, self.rounds))
+        self.follow = display.evaluating
         with trace as step, display.bars:
             for snapshot in self.snapshots():
                 row = None
@@ -319,6 +290,7 @@ class TrainingSession:
             deployed,
             with_train,
             sample,
+            partial(self.follow, round),
         )
         measured = self._measured(snapshot, evaluation)
         if kept:

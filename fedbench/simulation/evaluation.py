@@ -4,6 +4,7 @@ Accuracies are fractions in [0, 1], and the variance is that of fractions; table
 percent².
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor, sqrt
 from typing import NamedTuple
@@ -118,6 +119,7 @@ def evaluate(
     w: Tensor,
     train: bool = True,
     ids: np.ndarray | None = None,
+    follow: Callable[[float], None] = lambda share: None,
 ) -> Evaluation:
     """Evaluate one model w [P], or one per client [N, P], on the clients' examples of all splits.
 
@@ -129,11 +131,25 @@ def evaluate(
         w: The model or the models.
         train: Whether to evaluate the training examples, too.
         ids: Ids of the clients to evaluate, ascending. If None, all clients.
+        follow: Function that is called with the share of the examples that are done, on any thread.
     """
     ids = np.arange(data.num_clients) if ids is None else ids
+    measured_once = data.central and w.dim() == 1
+    tested = ids[:1] if measured_once else ids
+    total = data.test.counts[tested].sum()
+    if data.validation is not None:
+        total += data.validation.counts[ids].sum()
+    total += train * data.train.counts[ids].sum()
+    done = 0
+
+    def measured(examples: int) -> None:
+        nonlocal done  # without a lock: a lost block is not noticed on a display
+        done += examples * measurements.engine.ranks.world_size
+        follow(min(1.0, done / max(1, total)))  # padding counts as well
 
     def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
-        sums = measurements.plan(data, rows, clients).sums(w, hits=True)
+        plan = measurements.plan(data, rows, clients)
+        sums = plan.sums(w, hits=True, measured=measured)
         n = rows.counts[ids]
         loss, correct = (v.cpu().numpy() for v in sums)
         return SplitSums(
@@ -145,11 +161,11 @@ def evaluate(
     validation = None
     if data.validation is not None:
         validation = measure(data.validation, ids)
-    measured_once = data.central and w.dim() == 1
-    test = measure(data.test, ids[:1] if measured_once else ids)
+    test = measure(data.test, tested)
     train_loss = np.full(len(ids), np.nan)
     if train:
-        losses = measurements.plan(data, data.train, ids).sums(w)[0]
+        plan = measurements.plan(data, data.train, ids)
+        losses, *_ = plan.sums(w, measured=measured)
         train_loss = losses.cpu().numpy()
 
     return Evaluation(

@@ -207,6 +207,7 @@ class ExamplePlan:
         self,
         w: Tensor,
         hits: bool = False,
+        measured: Callable[[int], None] = lambda examples: None,
     ) -> list[Tensor]:
         """Return each client's sum of losses and, with ``hits`` or if known, its correct examples.
 
@@ -217,6 +218,8 @@ class ExamplePlan:
         Args:
             w: One model [P], or one model per client [C, P], on any device.
             hits: Whether to count correct examples too.
+            measured: Function called with the number of examples of every block that is done, on
+                any thread. Compiled code is fast and does not call it.
 
         Raises:
             OutOfMemory: If a single example does not fit.
@@ -232,8 +235,8 @@ class ExamplePlan:
             if kernel is not None:
                 return self._measure_compiled(kernel, w, hits)[0]
             if shared:
-                return self._flat_sums(w, hits)
-            return self._grouped_sums(w, hits)
+                return self._flat_sums(w, hits, measured)
+            return self._grouped_sums(w, hits, measured)
 
         sums = self._within_memory(measure, 1 if shared else _GROUP)
         if shared:
@@ -273,17 +276,24 @@ class ExamplePlan:
     def _predict(self, w: Tensor, rows: Tensor) -> Tensor:
         return self.task.predict(w, self.data.features(rows))
 
-    def _flat_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
+    def _flat_sums(
+        self,
+        w: Tensor,
+        hits: bool,
+        measured: Callable[[int], None],
+    ) -> list[Tensor]:
         def measure(rows: Tensor) -> list[Tensor]:
             logits = self._predict(w, rows)
-            return _per_example(logits, self.data.labels(rows), hits, 1)
+            values = _per_example(logits, self.data.labels(rows), hits, 1)
+            measured(len(rows))
+            return values
 
         number = _number_of_blocks(len(self.index), self._examples_at_once(1))
         blocks = self.index.tensor_split(number)
-        measured = self.engine.map(measure, blocks, threads=self.threads)
+        by_block = self.engine.map(measure, blocks, threads=self.threads)
         lengths = to_device(self.counts, self.index.device)
         sums = []
-        for values in zip(*measured, strict=True):
+        for values in zip(*by_block, strict=True):
             of_clients = torch.segment_reduce(
                 torch.cat(values).double(),
                 "sum",
@@ -294,7 +304,12 @@ class ExamplePlan:
             sums.append(of_clients)
         return sums
 
-    def _grouped_sums(self, w: Tensor, hits: bool) -> list[Tensor]:
+    def _grouped_sums(
+        self,
+        w: Tensor,
+        hits: bool,
+        measured: Callable[[int], None],
+    ) -> list[Tensor]:
         device = self.data.x.device
 
         def measure(group: _Group) -> list[Tensor]:
@@ -303,6 +318,7 @@ class ExamplePlan:
             logits = self.engine.oracle.logits(models, features)
             values = _per_example(logits, self.data.labels(group.rows), hits, 2)
             real = group.weight > 0
+            measured(group.rows.numel())
             return [(v.double() * real).sum(1) for v in values]
 
         shape = (1 + hits, len(self.ids))

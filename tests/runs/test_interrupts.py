@@ -6,6 +6,7 @@ import signal
 import pytest
 from command_line import FAST, meta_of, model_of
 
+from fedbench.runs import training as runner
 from fedbench.runs.process import (
     Interrupted,
     between_rounds,
@@ -93,6 +94,43 @@ def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
     at_round(2, signal.SIGINT, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     assert checkpoint(tmp_path)[1] in (None, 0, 1)
+
+
+def test_whoever_ends_it_at_once_is_told_where_the_run_is(fed, tmp_path, at_round):
+    at_round(2, signal.SIGINT, signal.SIGTERM)
+    _, _, err = fed(*FAST)
+    path = checkpoint(tmp_path)[0].relative_to(tmp_path)
+    assert err.endswith(f"fedbench: interrupted: {path}; run the same command again to resume\n")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_before_round_0_is_recorded_the_first_signal_ends_a_run_at_once(
+    fed, train, tmp_path, monkeypatch, name
+):
+    """Nothing would be saved after a long first evaluation; the same command begins again."""
+    number = getattr(signal, name)
+    whole = model_of(train(*FAST, "results_dir=whole"))
+    real = runner.evaluate
+    evaluations = []
+
+    def evaluate(*arguments):
+        evaluations.append(1)
+        os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", evaluate)
+        status, _, err = fed(*FAST)
+    assert status == 128 + number
+    assert len(evaluations) == 1
+    assert "ending after this round" not in err
+    path, saved = checkpoint(tmp_path)
+    assert saved is None
+    assert meta_of(path)["status"] == "interrupted"
+    where = path.relative_to(tmp_path)
+    assert err.endswith(f"fedbench: interrupted: {where}; run the same command again to resume\n")
+    train(*FAST)
+    assert model_of(path) == whole
 
 
 def test_a_signal_in_the_last_round_changes_nothing(train, at_round):

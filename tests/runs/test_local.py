@@ -137,6 +137,46 @@ def test_runs_end_with_the_process_that_is_killed(sweep, tmp_path):
     assert len(with_a_checkpoint(tmp_path)) == 2
 
 
+def test_estimates_reach_the_process_that_shows_the_sweep(fed, tmp_path, monkeypatch):
+    """The user's file is read in every process; here it announces long runs."""
+    announce = """
+        from fedbench.runs import training
+        training.estimate = lambda run, rounds: (7200.0, "")
+    """
+    own = announce + DEADLY["deadly.py"]
+    write_files(tmp_path / "own", DEADLY | {"deadly.py": own})
+    (tmp_path / "harmless").touch()
+    seen = {}
+    real = local.run_progress
+
+    def run_progress(config, estimated):
+        seen.update(estimated)
+        return real(config, estimated)
+
+    monkeypatch.setattr(local, "run_progress", run_progress)
+    sweep = ["-m", "--jobs", "2", "--config-dir", "own", *FAST, "algo=deadly", "seed=0,1,2,3"]
+    status, _, err = fed(*sweep)
+    assert status == 0, err
+    assert set(seen.values()) == {7200.0}
+    folders = {path.relative_to("results").parts[-1] for path in seen}
+    assert folders <= {"seed_0", "seed_1", "seed_2", "seed_3"}
+
+
+def test_runs_one_after_another_know_how_many_follow(fed, monkeypatch):
+    monkeypatch.setattr(
+        "fedbench.runs.training.estimate", lambda run, rounds: (3600.0, "about 60 min")
+    )
+    sweep = ["-m", *FAST, "--jobs", "1"]
+    assert fed(*sweep, "seed=2")[0] == 0
+    _, _, err = fed(*sweep, "seed=0,1,2")
+    announced = [line.partition(": ")[2] for line in err.splitlines() if "about" in line]
+    assert announced == [
+        "fedavg seed 0 synthetic_leaf: about 60 min, about 2.0 h with the runs after it (1)",
+        "fedavg seed 1 synthetic_leaf: about 60 min",
+    ]
+    assert progress.AFTER.get() == 0
+
+
 DENSE = compose_run([])
 CNN = compose_run(["data=mnist_iid", "model=cnn"])
 
@@ -195,12 +235,17 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     clock = iter([0.0, 40.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     display = BatchDisplay(3)
-    line = display.line([], [run_progress(one), run_progress(other)])
+    line = display.line([], [run_progress(one, {}), run_progress(other, {})])
     assert line == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9)"
+    line = display.line(["done"], [run_progress(other, {})])
+    assert line == "1 of 3 runs are over: 1 done, 1 running (rounds 0/9); about 80 s left"
+    line = display.line([], [run_progress(one, {one.path: 20.0}), run_progress(other, {})])
+    assert line == "0 of 3 runs are over: 2 running (rounds 0/9, 0/9); about 30 s left"
     other.path.mkdir(parents=True)
-    (other.path / "rounds.jsonl").write_text('{"round": 3}\n{"rou')
-    line = display.line(["done"], [run_progress(other)])
-    assert line == "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 80 s left"
+    row = '{"round": 3, "seconds_train": 8.0, "seconds_eval": 2.0}'
+    (other.path / "rounds.jsonl").write_text(f"{row}\n{row[:5]}")
+    line = display.line(["done"], [run_progress(other, {other.path: 20.0})])
+    assert line == "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 50 s left"
     line = display.line(
         [],
         [RunProgress(3, 9, "a"), RunProgress(0, 9, "b")],

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedbench.runs import progress
-from fedbench.runs.progress import RunDisplay, hidden
+from fedbench.runs.progress import AFTER, BatchDisplay, RunDisplay, RunProgress, hidden
 
 MEASURED = {"accuracy_mean": 0.98765, "accuracy_worst30": 0.91234}
 
@@ -94,3 +94,92 @@ def test_nothing_is_said_of_a_run_that_is_hidden(monkeypatch, capsys):
         with nullcontext() if shown else hidden():
             RunDisplay("a run", 10).advance(1, None)
         assert capsys.readouterr().err.count("\n") == 2 * shown
+
+
+ESTIMATE = (7200.0, "about 2.0 h on this CPU")
+
+
+def test_a_new_run_announces_how_long_it_takes(capsys):
+    RunDisplay("a run", 100).announce(lambda: ESTIMATE)
+    _, line = capsys.readouterr().err.splitlines()
+    assert line == "fedbench: a run: about 2.0 h on this CPU"
+
+
+def test_no_run_is_estimated_that_is_short_resumed_or_shown_by_nobody(capsys):
+    asked = []
+    RunDisplay("a run", 100).announce(lambda: asked.append("short"))
+    RunDisplay("a run", 100, done=1).announce(lambda: asked.append("resumed"))
+    with hidden():
+        RunDisplay("a run", 100).announce(lambda: asked.append("hidden"))
+    assert asked == ["short"]
+    assert "about" not in capsys.readouterr().err
+
+
+def test_who_shows_a_run_receives_its_estimate_and_its_rounds(capsys):
+    received = []
+    with hidden(lambda *report: received.append(report)):
+        display = RunDisplay("a run", 100)
+        display.announce(lambda: ESTIMATE)
+        display.evaluating(0, 0.5)
+        display.advance(0, MEASURED)
+        display.advance(1, None)
+    assert received == [(0, 7200.0), (0, 0.0), (1, 0.0)]
+    assert capsys.readouterr().err == ""
+
+
+def test_the_time_left_of_a_sweep_counts_the_runs_that_follow(clock, monkeypatch, capsys):
+    """10 of 40 rounds take 60 s; two more runs of 240 s follow."""
+    monkeypatch.setattr(progress, "EVERY", 0)
+    token = AFTER.set(2)
+    display = RunDisplay("a run", 40)
+    display.announce(lambda: ESTIMATE)
+    display.advance(0, None)
+    clock.now = 60.0
+    display.advance(10, None)
+    AFTER.reset(token)
+    _, announced, _, line = capsys.readouterr().err.splitlines()
+    assert announced == (
+        "fedbench: a run: about 2.0 h on this CPU, about 6.0 h with the runs after it (2)"
+    )
+    assert line == (
+        "fedbench: a run: round 10 of 40, 3 min left, about 11 min with the runs after it (2)"
+    )
+
+
+def test_off_a_terminal_an_evaluation_prints_a_line_every_ten_seconds(clock, capsys):
+    display = RunDisplay("a run", 20)
+    for seconds in range(1, 26):
+        clock.now = float(seconds)
+        display.evaluating(0, seconds / 50)
+    _, *lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "fedbench: a run: round 0 of 20, evaluating, 20 % of the examples",
+        "fedbench: a run: round 0 of 20, evaluating, 40 % of the examples",
+    ]
+
+
+def test_a_bar_shows_the_evaluation(terminal):
+    screen = terminal(120)
+    display = RunDisplay("a run", 20)
+    with display.bars:
+        display.evaluating(3, 0.25)
+    assert "evaluating, 25 % of the examples" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("running", "left"),
+    [
+        # of 5 runs one is over: two run for 100 s and 60 s, two wait for 80 s each
+        ([RunProgress(0, 10, seconds=100.0), RunProgress(0, 10, seconds=60.0)], "3 min"),
+        ([RunProgress(9, 10, seconds=100.0), RunProgress(0, 10, seconds=60.0)], "2 min"),
+        # two of whom nothing is known take 50 s each, like the two that wait
+        ([RunProgress(5, 10, seconds=50.0), RunProgress(0, 10), RunProgress(0, 10)], "58 s"),
+        # the last run of all is the longest
+        ([RunProgress(0, 10, seconds=80.0), *[RunProgress(9, 10, seconds=10.0)] * 3], "80 s"),
+        ([RunProgress(0, 10), RunProgress(0, 10)], "5 min"),  # one run took 80 s
+    ],
+)
+def test_the_time_left_of_several_runs_rests_on_the_runs_that_are_known(clock, running, left):
+    display = BatchDisplay(5)
+    clock.now = 80.0
+    assert display.line(["done"], running).rpartition("; ")[2] == f"about {left} left"

@@ -210,3 +210,27 @@ def test_models_of_their_own_are_measured_again(engine):
     first = plan.sums(own)[0].clone()
     own.mul_(-1)
     assert not torch.equal(plan.sums(own)[0], first)
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_an_evaluation_reports_the_share_of_the_examples_that_are_done(monkeypatch, personal):
+    """Blocks of one example: validation, test and training examples one after another."""
+    monkeypatch.setattr(ExamplePlan, "_examples_at_once", lambda plan, blocks: 1)
+    monkeypatch.setattr("fedbench.simulation.measurements._FEW_ROWS", 2**20)
+    data = replace(DATA, validation=replace(DATA.test))  # not the same pass
+    total = 2 * DATA.test.counts.sum() + DATA.train.counts.sum()
+    w = W.expand(len(EVERYONE), -1).clone() if personal else W
+    shares = []
+    evaluate(measurements_in_a_loop(), data, w, True, None, shares.append)
+    assert shares == [n / total for n in range(1, total + 1)]
+    shares.clear()
+    evaluate(measurements_in_a_loop(), DATA, w, False, None, shares.append)
+    assert len(shares) == DATA.test.counts.sum()
+    assert shares[-1] == 1.0
+
+
+def test_an_evaluation_without_examples_reports_all_or_nothing():
+    none = Rows.of([np.arange(0)] * len(EVERYONE))
+    shares = []
+    evaluate(measurements_in_a_loop(), replace(DATA, test=none), W, False, None, shares.append)
+    assert set(shares) <= {0.0}

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.runs.cached_run import is_cached
 from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
 from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
-from fedbench.runs.progress import BatchDisplay, hidden, run_progress
+from fedbench.runs.progress import AFTER, BatchDisplay, hidden, run_progress
 
 _DENSE_BYTES = 2**30  # memory reserved for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # memory reserved for a run of any other model
@@ -35,6 +36,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _PROCESSES.set_forkserver_preload(["torch", "pandas", "pyarrow.parquet", "safetensors.torch"])
 _idle = threading.Event()  # in a pool's process: set while it has no run
+_estimates: Connection  # in a pool's process: takes the directories and estimated seconds of runs
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,16 @@ class LocalExecutor(Executor):
             _Pools(batch, jobs, shared_gpus(todo)).execute()
             return
 
-        for config in batch.configs:
-            result = execute_run(config, batch.config_dir, batch.debug)
-            batch.add(result)
-            if result.outcome is not None and result.outcome.signal is not None:
-                raise Interrupted(result.outcome.signal)
+        pending = [not is_cached(config) for config in batch.configs]
+        try:
+            for number, config in enumerate(batch.configs, 1):
+                AFTER.set(sum(pending[number:]))
+                result = execute_run(config, batch.config_dir, batch.debug)
+                batch.add(result)
+                if result.outcome is not None and result.outcome.signal is not None:
+                    raise Interrupted(result.outcome.signal)
+        finally:
+            AFTER.set(0)
 
 
 def visible_gpus() -> list[str]:
@@ -143,6 +150,9 @@ class _Pools:
         self._free = list(reversed(range(jobs)))
         self._pools: dict[int, ProcessPoolExecutor] = {}
         self._jobs: dict[Future[RunResult], _Job] = {}
+        # messages are shorter than PIPE_BUF, so that those of several processes do not mix
+        self._estimates, self._sender = _PROCESSES.Pipe(duplex=False)
+        self._estimated: dict[Path, float] = {}
         self._other_processes = set(multiprocessing.active_children())
 
     def execute(self) -> None:
@@ -174,7 +184,7 @@ class _Pools:
                 max_workers=1,
                 mp_context=_PROCESSES,
                 initializer=_prepare,
-                initargs=(environment,),
+                initargs=(environment, self._sender),
             )
         future = self._pools[slot].submit(
             _run,
@@ -199,7 +209,9 @@ class _Pools:
                 result = RunResult(job.config.overrides, "failed", error=error)
             self._batch.add(result)
 
-        running = [run_progress(job.config) for job in self._jobs.values()]
+        while self._estimates.poll():
+            self._estimated.update([self._estimates.recv()])
+        running = [run_progress(job.config, self._estimated) for job in self._jobs.values()]
         self._display.show(self._batch.statuses(), running)
 
     def _stop(self) -> None:
@@ -217,11 +229,13 @@ class _Pools:
 # ---- functions in the pools' processes
 
 
-def _prepare(environment: Mapping[str, str]) -> None:
+def _prepare(environment: Mapping[str, str], estimates: Connection) -> None:
     """Prepare a pool's process, which ignores Ctrl-C and ends with its parent.
 
     The environment is set before CUDA first reads CUDA_VISIBLE_DEVICES.
     """
+    global _estimates
+    _estimates = estimates
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(environment)
@@ -236,8 +250,13 @@ def _run(
 ) -> RunResult:
     """Execute one run and return its result."""
     _idle.clear()
+
+    def report(round: int, estimated: float) -> None:
+        if estimated:
+            _estimates.send((config.path, estimated))
+
     try:
-        with on_signal(raise_interrupted), hidden():
+        with on_signal(raise_interrupted), hidden(report):
             return execute_run(config, config_dir, debug, cores)
     except KeyboardInterrupt:
         return RunResult(config.overrides, "interrupted", config.path)

@@ -131,7 +131,7 @@ class Reporter:
         # in a thread, because a round may take a long time
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def report(self, round: int) -> None:
+    def report(self, round: int, estimated: float = 0.0) -> None:
         """Note a finished round, and send the files if there is a new checkpoint."""
         self._round = round
         saved_at = self._checkpoint_time()
