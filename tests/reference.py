@@ -445,7 +445,9 @@ def scaffold(
     w,
     option=2,
     server_lr=1.0,
+    weights="uniform",
 ):
+    p = clients.weights(weights)
     mean = np.zeros_like(w)
     own = [mean] * clients.count
 
@@ -459,8 +461,8 @@ def scaffold(
         else:
             passed = lr * np.array(clients.steps)[:, None]
             own = own - mean + (w - ends) / passed
-        mean = np.mean(own, 0)  # everybody takes part: the mean is the running sum
-        w = w - server_lr * (w - np.mean(ends, 0))
+        mean = p @ own  # everybody takes part: the mean is the running sum
+        w = w - server_lr * (w - p @ ends)
     return w
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from fedbench.algorithms.shared.averages import participants
-from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, by_weight, descent
+from fedbench.core.algorithm import Algorithm, Averaging, GradientShift, Weights, by_weight, descent
 from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Positive
 from fedbench.core.types import ClientInfo, State
@@ -17,6 +17,7 @@ def scaffold(
     *,
     server_lr: Positive = 1.0,
     option: Literal[1, 2] = 2,
+    weights: Weights = "uniform",
     examples: Sequence[int] | None = None,
 ) -> Algorithm:
     """SCAFFOLD: local gradients corrected by control variates c and c_k.
@@ -25,13 +26,15 @@ def scaffold(
 
     Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After local training, with option 1:
     c_k⁺ = ∇F_k(w^t) on all training examples; with option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l),
-    where τ_k is the number of steps. Server: w <- w - η_g (1/C) Σ Δ_k, c <- c + (1/N) Σ
-    (c_k⁺ - c_k); c remains the mean of all N c_k.
+    where τ_k is the number of steps. Server: w <- w - η_g Σ p_k Δ_k, c <- c + (C/N) Σ p_k
+    (c_k⁺ - c_k). With p_k = 1/C, as in the paper, c remains the mean of all N c_k.
 
     Args:
         local: The local solver; option 2 requires plain SGD.
         server_lr: Server step size η_g.
         option: Number of the option, 1 or 2.
+        weights: Weights p_k, "uniform" (paper) or by number of training examples ("size", as in
+            FLamby's code).
         examples: Number of training examples of every client, [N], set by the run. Clients without
             examples do not count.
 
@@ -39,8 +42,8 @@ def scaffold(
         RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean
             gradient.
 
-    Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform
-    weights.
+    Identity: with all clients, the first round, and every round with τ_k = 1 and full batches, is
+    FedAvg with the same weights.
     """
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
@@ -89,6 +92,6 @@ def scaffold(
         finish=finish,
         update=Averaging(update, {"delta": by_weight, "c": by_weight}),
         needs={"grad"} if option == 1 else frozenset(),
-        weights="uniform",
+        weights=weights,
         kinds=("integrates",),
     )

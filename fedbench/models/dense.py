@@ -1,4 +1,4 @@
-"""Chains of linear layers with ReLU between them."""
+"""Chains of linear layers with ReLU between them, and logistic regression."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import WrongValue
+from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.options import Count
 from fedbench.models.base import ModelTraits
 
@@ -40,6 +40,30 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""
         return super().forward(x.flatten(1))
+
+
+class Logistic(nn.Linear):
+    """Logistic regression for two classes: logits 0 and z = w x + b.
+
+    The cross-entropy of these logits is the binary cross-entropy of σ(z), with the same gradients.
+
+    Raises:
+        RequestError: If the data do not have two classes.
+    """
+
+    traits = ModelTraits()
+
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        if classes != 2:
+            raise RequestError(
+                f"model=logistic is for two classes, got {classes}; use model=linear"
+            )
+        super().__init__(prod(input_shape), 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map examples [B, *input_shape] to logits [B, 2]."""
+        z = super().forward(x.flatten(1))
+        return torch.cat([torch.zeros_like(z), z], dim=1)
 
 
 class MLP(nn.Module):

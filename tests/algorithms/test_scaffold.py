@@ -16,7 +16,10 @@ def test_begins_as_fedavg(option):
     assert apart(method, FEDAVG, rounds=3) > 1e-4
 
 
-def test_with_one_step_it_is_fedavg():
-    """Σ (c - c_k) = 0 over all clients."""
+@pytest.mark.parametrize("weights", ["uniform", "size"])
+def test_with_one_step_it_is_fedavg(weights):
+    """Σ p_k (c - c_k) = 0 over all clients."""
     work = LocalWork(lr=0.1, batch_size=None, steps=1)
-    assert apart("scaffold", FEDAVG, rounds=6, work=work) < 1e-10
+    method = ("scaffold", {"weights": weights})
+    average = ("fedavg", {"weights": weights})
+    assert apart(method, average, rounds=6, work=work) < 1e-10

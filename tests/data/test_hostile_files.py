@@ -21,6 +21,7 @@ from data_files import (
     write_idx,
 )
 from PIL import Image
+from test_heart_disease import write_heart
 from test_image_sources import write_cinic, write_clothing, write_nist, write_tiny
 from test_text_sources import write_plays, write_tweets, write_wiki
 from tools import rejected
@@ -34,6 +35,7 @@ from fedbench.data.sources import (
     cinic10,
     clothing1m,
     femnist,
+    heart_disease,
     imagefolder,
     leaf_json,
     mnist,
@@ -145,6 +147,10 @@ SETS = {
     "wikitext2": (
         write_wiki,
         partial(wikitext2.load, clients=1, columns=1, length=2),
+    ),
+    "heart_disease": (
+        write_heart,
+        lambda d: heart_disease.load(d, 0),
     ),
     "cifar10": (write_cifar10, cifar10.load),
     "cifar100": (write_cifar100, cifar100.load),

@@ -16,7 +16,7 @@ from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.base import ModelTraits, initial, traits_of
 from fedbench.models.cnn import ConvNet, LeNet
-from fedbench.models.dense import MLP, Linear
+from fedbench.models.dense import MLP, Linear, Logistic
 from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet, torchvision_models
 from fedbench.models.vgg import VGG11
@@ -134,6 +134,21 @@ def test_lenet_is_its_layers_in_a_row():
     nn.utils.vector_to_parameters(w, row.parameters())
     x = torch.randn(2, 1, 12, 12, dtype=D)
     assert torch.equal(model(x), row(x))
+
+
+def test_logistic_regression_has_the_binary_cross_entropy_of_one_output():
+    model = filled(Logistic((2, 3), 2))
+    x = torch.randn(5, 2, 3, dtype=D)
+    y = torch.tensor([0, 1, 1, 0, 1])
+    ours = nn.functional.cross_entropy(model(x), y)
+    z = x.flatten(1) @ model.weight[0] + model.bias
+    theirs = nn.functional.binary_cross_entropy(z.sigmoid(), y.double())
+    parameters = [model.weight, model.bias]
+    torch.testing.assert_close(
+        [ours, *torch.autograd.grad(ours, parameters)],
+        [theirs, *torch.autograd.grad(theirs, parameters)],
+    )
+    assert torch.equal(model(x).argmax(1) == 1, z.sigmoid() > 0.5)
 
 
 def test_vgg_is_torchvisions_features_and_a_linear_layer():
@@ -610,6 +625,7 @@ def test_the_table_of_a_model_is_taken_once():
             lambda: MLP((8,), 5, []),
             "model=linear",
         ),
+        (lambda: Logistic((8,), 5), "is for two classes, got 5; use model=linear"),
     ],
 )
 def test_models_refuse(make, message):
