@@ -146,6 +146,8 @@ CHANGES = """
 - ['label: average %', 'label: mean %']
 - ['It is new.', 'It is better.']
 - ['values: {avg: 50}', 'values: {avg: 51}']
+- ["metrics:\n", "metrics:\n- {id: other, label: o, field: loss_mean}\n"]
+- ["methods:\n", "methods:\n- {id: other, label: o, algo: other}\n"]
 """
 
 
