@@ -146,8 +146,8 @@ CHANGES = """
 - ['label: average %', 'label: mean %']
 - ['It is new.', 'It is better.']
 - ['values: {avg: 50}', 'values: {avg: 51}']
-- ["metrics:\n", "metrics:\n- {id: other, label: o, field: loss_mean}\n"]
-- ["methods:\n", "methods:\n- {id: other, label: o, algo: other}\n"]
+- ["metrics: [", "metrics: [{id: other, label: o, direction: higher, field: loss}, "]
+- ["methods: [", "methods: [{id: other, label: o, algo: other}, "]
 """
 
 
