@@ -152,7 +152,11 @@ def _execute(
             composer = Composer(config_dir)
             with user_code_from(config_dir):
                 configs = [composer.config([*run.overrides, *common]) for run in chosen]
-            executor.execute(RunBatch(configs, config_dir, results=results))
+            batch = RunBatch(configs, config_dir)
+            try:
+                executor.execute(batch)
+            finally:
+                results += batch.results
 
     papers = dict.fromkeys(run.paper.id for run in runs)
     text, left_out = write_report(folder, parts=[*parts, *papers])

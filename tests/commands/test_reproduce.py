@@ -17,6 +17,7 @@ from tools import ROOT
 
 from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import Evidence
+from fedbench.commands.reproduce import execute
 from fedbench.config.plans import plans_of
 from fedbench.core.config_values import leaves
 from fedbench.core.errors import RequestError
@@ -26,6 +27,7 @@ from fedbench.reproduce import outcomes
 from fedbench.reproduce.outcomes import unreadable_data
 from fedbench.reproduce.plan import chosen, locate, missing_files, plan, table_names
 from fedbench.runs import training
+from fedbench.runs.executors.base import RunResult
 from fedbench.runs.progress import duration
 from fedbench.runs.run import Run, read_run
 
@@ -191,6 +193,31 @@ def test_readings_add_variants_after_the_adopted_runs(monkeypatch, tmp_path):
     assert len({j.path for j in located}) == 9 + 6 + 4 * 9
     table5 = plan(["adafedadam/table5"], "full", readings=True)
     assert "carried_momentum" not in readings(table5)
+
+
+class Noting:
+    """An executor that ends every run at once, and notes what has ended before each batch."""
+
+    def __init__(self):
+        self.before = []
+
+    def execute(self, batch):
+        self.before.append((batch.config_dir, batch.statuses()))
+        for config in batch.configs:
+            batch.add(RunResult(config.overrides, "failed", config.path, error="as planned"))
+
+
+def test_the_runs_of_every_directory_are_counted_from_zero(
+    monkeypatch, tmp_path, no_report, capsys
+):
+    monkeypatch.chdir(ROOT)
+    executor = Noting()
+    names = ["adafedadam/table4", f"results_dir={tmp_path / 'results'}"]
+    result = execute(names, executor, profile="smoke", readings=True)
+    assert result.status == 1
+    assert executor.before == [(None, []), (Path("examples/carried_momentum"), [])]
+    planned = plan(["adafedadam/table4"], "smoke", readings=True)
+    assert capsys.readouterr().out.count("as planned") == len(planned)
 
 
 PLAN = """
