@@ -1,9 +1,10 @@
-"""examples/own_parts: a method, a model, a data set, a partition and metrics, and what is refused
-of one's own.
+"""examples/own_parts: a method, a model, a data set, a partition, metrics and scenarios, and what
+is refused of one's own.
 """
 
 import re
 import runpy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from tools import ROOT, federation, final, task_for
 from toy_problems import clients_of
 
+from fedbench.analysis.attacks import attack_success
 from fedbench.runs.results import Results
 from fedbench.runs.run import read_run
 from fedbench.simulation.local_work import LocalWork
@@ -71,7 +73,7 @@ def test_all_of_them_in_one_run(fed, tmp_path):
     path = run_dir(tmp_path, out)
     model = load_file(path / "model.safetensors")
     assert model["outer.weight"].shape == (8, 16)
-    assert set(meta_of(path)["code"]) == {"dynreg.py", "mixer.py", "wheel.py", "inequality.py"}
+    assert set(meta_of(path)["code"]) == {file.name for file in OWN.glob("*.py")}
     last = read_run(path).last_round()
     assert 0 <= last["gini"] < 1
     assert last["cvar"] >= last["test_loss"]
@@ -119,6 +121,96 @@ def test_metrics_change_nothing_else(fed, tmp_path):
     assert other.parent != with_metrics.parent
     # the sign may be left out
     assert run(*FLAGS, "metrics=inequality") == with_metrics
+
+
+# ---- an attack, a defence and a compressor
+
+FEW = ["data=synthetic_leaf", "data.clients=9", "algo.weights=uniform", "rounds=3"]
+EXACT = [*FEW, "engine.precision=float64"]
+
+
+@pytest.fixture
+def trained(fed, tmp_path):
+    """Runs the command, and returns the run and its model as one vector."""
+
+    def call(*args):
+        status, out, err = fed(*FLAGS, *args)
+        assert status == 0, err
+        path = run_dir(tmp_path, out)
+        values = load_file(path / "model.safetensors").values()
+        return read_run(path), torch.cat([v.flatten() for v in values])
+
+    return call
+
+
+def test_a_boost_of_zero_sends_the_honest_mean(trained):
+    """As ALIE does with zeta=0; every further unit of the offset moves the mean by the share of
+    the attackers.
+    """
+    keys = [*EXACT, "attack.clients=3"]
+    _, ours = trained(*keys, "attack=boost", "attack.offset=0")
+    _, theirs = trained(*keys, "attack=alie", "attack.zeta=0")
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+    one = [*keys, "rounds=1"]
+    _, honest = trained(*one, "attack=boost", "attack.offset=0")
+    _, moved = trained(*one, "attack=boost", "attack.offset=6")
+    torch.testing.assert_close(honest - moved, torch.full_like(honest, 2.0))
+
+
+def test_a_run_under_a_boost_is_no_clean_partner(trained):
+    keys = [*FEW, "attack.clients=3"]
+    clean, _ = trained(*keys, "attack=clean")
+    attacked, _ = trained(*keys, "attack=boost")
+    accuracies = [run.last_round()["accuracy_mean"] for run in (attacked, clean)]
+    assert attack_success([clean, attacked]) == {attacked.path: 1 - accuracies[0] / accuracies[1]}
+
+
+def test_the_clipped_mean_is_norm_clipping(trained):
+    _, ours = trained(*EXACT, "defence=clipped_mean")
+    _, theirs = trained(*EXACT, "defence=norm_clip")
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_a_rule_with_weights_takes_those_of_the_method(fed, wrong, tmp_path):
+    """The weighted mean is FedAvg's own sum, and its clients have different numbers of examples."""
+    models = []
+    for keys in (["defence=ruler", "defence._target_=wrong.Weighted"], []):
+        status, out, err = fed(*wrong, "data.clients=8", "rounds=2", *keys)
+        assert status == 0, err
+        models.append(load_file(run_dir(tmp_path, out) / "model.safetensors"))
+    torch.testing.assert_close(*models)
+
+
+def test_preprocessing_comes_before_the_clipped_mean(trained):
+    """Means of the same nearest vectors, of lengths that no factor of a million shortens."""
+    keys = [*EXACT, "attack=boost", "attack.clients=3", "defence.before=nnm"]
+    _, ours = trained(*keys, "defence=clipped_mean", "defence.factor=1e6")
+    _, theirs = trained(*keys, "defence=median", "defence.rule=mean")
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_ternary_messages_are_unbiased():
+    """Of 4000 messages, the mean is within five standard errors; the largest value is exact."""
+    ternary = example("ternary")["Ternary"](population=SimpleNamespace(shapes=()))
+    x = torch.tensor([[0.5, -2.0, 0.0, 1.0]]).expand(4000, -1)
+    sent = ternary.decoded(x, 3, (torch.arange(4000)[:, None],))
+    assert set(sent.unique().tolist()) == {-2.0, 0.0, 2.0}
+    assert torch.equal(sent[:, 1:3], x[:, 1:3])
+    error = (x * (2 - x.abs())).abs().sqrt() / 4000**0.5  # variance |x| (s - |x|)
+    assert ((sent.mean(0) - x[0]).abs() <= 5 * error[0]).all()
+    assert ternary.size(10, 4) == 4 + 3  # 20 bits
+
+
+def test_ternary_messages_have_their_size_in_both_directions(trained):
+    run, _ = trained(*FEW, "compression=ternary", "+compression.down._target_=ternary.Ternary")
+    size = run.meta["parameters"]
+    first, last = (run.rounds().iloc[t] for t in (1, 3))
+    message = 4 + -(-size // 4)
+    assert first["bytes_up"] == 9 * message
+    assert last["bytes_up"] == 3 * 9 * message
+    # the first broadcast of a reference is the whole vector
+    assert last["bytes_down"] == 9 * (4 * size + 2 * message)
 
 
 @pytest.mark.slow
@@ -215,6 +307,48 @@ class Scaled(Model):
     def __init__(self, input_shape, classes):
         super().__init__(input_shape, classes)
         self.layer.scale = self.layer.weight.detach().norm()
+
+import torch
+from dataclasses import dataclass
+from fedbench.scenarios.attack import Attack
+from fedbench.scenarios.compression import Codec
+from fedbench.scenarios.defence import Defence
+
+def changed(v, wrong):
+    results = {"rows": v[..., :1], "type": v.long(), "infinite": v / 0, "list": v.tolist()}
+    return results.get(wrong, v)
+
+@dataclass(frozen=True, kw_only=True)
+class Forger(Attack):
+    wrong: str = ""
+
+    def forged(self, own, honest, attackers, draw, place):
+        return honest if self.wrong == "honest" else changed(own, self.wrong)
+
+@dataclass(frozen=True, kw_only=True)
+class Ruler(Defence):
+    wrong: str = ""
+    bound = (3, 1)
+
+    def combined(self, rows, p, f, centre):
+        return rows if self.wrong == "rows" else changed(rows[0], self.wrong)
+
+class Weighted(Ruler):
+    weighted = True
+
+    def combined(self, rows, p, f, centre):
+        return p @ rows.double()
+
+@dataclass(frozen=True, kw_only=True)
+class Sizeless(Codec):
+    wrong: str = ""
+
+    def decoded(self, x, draw, at):
+        return changed(x, self.wrong)
+
+class Coder(Sizeless):
+    def size(self, count, b):
+        return 0.5 * count if self.wrong == "size" else count
 """
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
 REFUSED = yaml.safe_load((ROOT / "tests" / "refused_parts.yaml").read_text())
@@ -226,14 +360,18 @@ FILES = {
     "source: {_target_: wrong.plain}\n",
     "data/partition/rule.yaml": "_target_: wrong.partition\nwrong: ''\n",
     "data/partition/given.yaml": "_target_: wrong.given\n",
+    "attack/forger.yaml": "_target_: wrong.Forger\nclients: 3\nmessage: none\nwrong: ''\n",
+    "defence/ruler.yaml": "_target_: wrong.Ruler\nf: 1\nrule: mean\nbefore: none\nwrong: ''\n",
+    "compression/coder.yaml": "_target_: fedbench.scenarios.compression.compression\n"
+    "up: {_target_: wrong.Coder, kind: none, wrong: ''}\ndown: {kind: none, feedback: none}\n",
 }
 
 
 @pytest.fixture
 def wrong(tmp_path):
     folder = tmp_path / "own"
-    (folder / "data" / "partition").mkdir(parents=True)
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return ["--config-dir", str(folder)]
 
@@ -258,11 +396,23 @@ def test_what_fits_runs(fed, wrong):
     assert fed(*wrong, "data.clients=8", "rounds=1", MODEL)[0] == 0
     assert fed(*wrong, "rounds=1", SOURCE)[0] == 0
     assert fed(*wrong, "rounds=1", RULE)[0] == 0
+    keys = ["data.clients=8", "rounds=1", "algo.weights=uniform"]
+    scenarios = ["attack=forger", "defence=ruler", "compression=coder"]
+    assert fed(*wrong, *keys, *scenarios)[0] == 0
 
 
-def test_the_documentation_shows_the_code_that_is_tested():
-    code = (OWN / "dynreg.py").read_text()
-    assert code[code.index("def dynreg") :] in (ROOT / "docs" / "own_method.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "file", "start"),
+    [
+        ("own_method", "dynreg", "def dynreg"),
+        ("own_parts", "boost", "    def forged"),
+        ("own_parts", "clipped_mean", "    bound"),
+        ("own_parts", "ternary", "    def decoded"),
+    ],
+)
+def test_the_documentation_shows_the_code_that_is_tested(page, file, start):
+    code = (OWN / f"{file}.py").read_text()
+    assert code[code.index(start) :] in (ROOT / "docs" / f"{page}.md").read_text()
 
 
 def test_a_config_file_that_would_never_be_read_is_refused(fed, tmp_path):

@@ -8,7 +8,12 @@ from fedbench.core.config_values import keys_text
 from fedbench.runs.run import Run
 
 # the settings of attack=clean, in which the chosen clients do not attack
-_CLEAN = {"attack.data": "none", "attack.message": "none", "attack.loss_scale": 1.0}
+_CLEAN = {
+    "attack._target_": "fedbench.scenarios.attack.Attack",
+    "attack.data": "none",
+    "attack.message": "none",
+    "attack.loss_scale": 1.0,
+}
 
 
 def attack_success(runs: Iterable[Run]) -> dict[Path, float]:

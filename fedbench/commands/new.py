@@ -20,6 +20,9 @@ KINDS = {  # the config group of a kind, and the arguments of a run with the new
     "data": ("data", "data={} rounds=20"),
     "partition": ("data/partition", "data=mnist_iid data/partition={} data.clients=10 rounds=5"),
     "metric": ("metrics", "metrics={} data=synthetic_leaf rounds=20"),
+    "attack": ("attack", "attack={} data=synthetic_leaf rounds=20"),
+    "defence": ("defence", "defence={} algo.weights=uniform data=synthetic_leaf rounds=20"),
+    "compression": ("compression", "compression={} data=synthetic_leaf rounds=20"),
 }
 
 

@@ -1,6 +1,6 @@
 """Attacks: clients with false labels, messages or losses, and the metrics reported about them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -32,9 +32,10 @@ from fedbench.core.types import (
 )
 from fedbench.data.dataset import FederatedDataset
 from fedbench.scenarios.allowed import Demand
-from fedbench.scenarios.layers import Layer
+from fedbench.scenarios.layers import Layer, cause
 from fedbench.scenarios.population import Population, normal, shuffled
 from fedbench.scenarios.vectors import blocks, by_columns, vectors
+from fedbench.simulation.checks import checked
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.scenario import (
@@ -50,6 +51,9 @@ _MAJORITY = 3.0  # ζ of ALIE if the attackers need no supporters
 @dataclass(frozen=True, kw_only=True)
 class Attack(Layer, Attackers):
     """Attackers, fixed for the run, with changed labels, replaced messages, or both.
+
+    A subclass may override ``forged``, the vectors that the attackers send; ``message`` is then
+    "none".
 
     Attributes:
         population: All clients.
@@ -128,7 +132,8 @@ class Attack(Layer, Attackers):
     @property
     def needs(self) -> dict[Demand, str]:
         """Demands on the method, each with the configuration key that causes it."""
-        return {} if self.message == "none" else {"message": f"attack.message={self.message}"}
+        key = cause(self, self.forged, "attack.message", self.message)
+        return {"message": key} if key else {}
 
     @property
     def facts(self) -> Tree:
@@ -225,9 +230,10 @@ class Attack(Layer, Attackers):
             share = f"attack.clients={self.clients} of {len(self.population.able)} clients"
             remark = f"{share} are no attackers"
             return replace(algo, remarks=lambda server: [*algo.remarks(server), remark])
-        if self.message == "none":
+        if not self.needs:
             return algo
         attacks = np.isin(plan.ids, self.who)
+        draw = key(plan.seed, Purpose.FORGED, plan.round)
 
         def deliver(
             server: State,
@@ -237,38 +243,47 @@ class Attack(Layer, Attackers):
         ) -> tuple[State, State]:
             if attacks.all() or not attacks.any():
                 return uploads, states
-            attackers = to_device(np.flatnonzero(attacks), cohort.id.device)
+            rows = to_device(np.flatnonzero(attacks), cohort.id.device)
+            honest = to_device(np.flatnonzero(~attacks), cohort.id.device)
+            attackers = cohort.take(rows)
             sent = vectors(uploads, server["w"].shape)
             for place, (name, v) in enumerate(sent.items()):
-                forged = self._forged(v, attackers, cohort, place, plan)
-                sent[name] = v.index_copy(0, attackers, forged)
+                forged = self._checked(v[rows], v[honest], attackers, draw, place)
+                sent[name] = v.index_copy(0, rows, forged)
             return uploads | sent, states
 
         return replace(algo, deliver=deliver)
 
-    def _forged(
+    @cached_property
+    def _checked(self) -> Callable[..., Tensor]:
+        """``forged``, with a check of the first result of a subclass outside fedbench."""
+        function: Callable[..., Tensor] = checked(self.forged, "attack.forged")
+        return function
+
+    def forged(
         self,
-        rows: Tensor,
-        attackers: Tensor,
-        cohort: ClientInfo,
+        own: Tensor,
+        honest: Tensor,
+        attackers: ClientInfo,
+        draw: int,
         place: int,
-        plan: RoundPlan,
     ) -> Tensor:
         """Return the vectors that the attackers send instead of their own, [a, P].
 
+        It is called for each of the method's vectors, in rounds with attackers and honest clients.
+
         Args:
-            rows: The vectors of the cohort [C, P].
-            attackers: Positions of the attackers in the cohort [a].
-            cohort: Facts of the cohort.
+            own: The attackers' own vectors [a, P].
+            honest: The vectors of the honest clients of the cohort [h, P].
+            attackers: Facts of the attackers, each [a]; the weights ``p`` are those in the cohort.
+            draw: Key of the round's random draws, for ``fedbench.core.randomness.fold_in``.
             place: Position of the vector's name among all vector names of the method.
-            plan: Plan of the round.
         """
-        own = rows[attackers]
         scale: float | Tensor
         if self.scale != "auto":
             scale = self.scale
         elif self.message == "scale":  # the attackers replace the mean
-            scale = 1 / cohort.p[attackers].double().sum()
+            scale = 1 / attackers.p.double().sum()
         else:
             scale = 0.5 if self.message == "ipm" else 1.0
 
@@ -277,31 +292,27 @@ class Attack(Layer, Attackers):
         if self.message == "sign_flip":
             return own * -scale
         if self.message == "gaussian":
-            size = rows.shape[1]
-            base = key(plan.seed, Purpose.FORGED, plan.round)
-            coordinate = torch.arange(size, device=rows.device) + place * size
-            ids = cohort.id[attackers][:, None]
+            size = own.shape[1]
+            coordinate = torch.arange(size, device=own.device) + place * size
+            ids = attackers.id[:, None]
             radii = scale * lengths(own) / size**0.5
             noise = [
-                (radii[:, None] * normal(fold_in(base, ids, block))).to(rows.dtype)
+                (radii[:, None] * normal(fold_in(draw, ids, block))).to(own.dtype)
                 for block in blocks(coordinate.expand_as(own))
             ]
             return torch.cat(noise, 1) + own * self.add
 
-        honest = ~np.isin(plan.ids, self.who)
-        honest_rows = rows[to_device(honest, rows.device)]
         zeta = self.zeta
         if zeta == "auto":
-            zeta = supported(len(rows), len(own))
+            zeta = supported(len(own) + len(honest), len(own))
 
-        def forged(block: Tensor) -> Tensor:
+        def vector(block: Tensor) -> Tensor:
             mean = block.mean(0)
             if self.message == "ipm":
                 return -scale * mean
             return mean - zeta * block.std(0, correction=0)
 
-        vector = by_columns(forged, honest_rows)
-        return vector.to(rows.dtype).expand_as(own)
+        return by_columns(vector, honest).to(own.dtype).expand_as(own)
 
     def plan(self, plan: RoundPlan) -> RoundPlan:
         """Return the round plan with the number of attackers and the losses that they report.

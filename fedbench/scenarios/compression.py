@@ -4,18 +4,19 @@ Only the decoded vectors are simulated; message sizes are those of packed values
 levels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, prod
 from typing import Any, Literal
 
 import torch
+from pydantic import InstanceOf
 from torch import Tensor
 
 from fedbench.config.targets import Component, call
 from fedbench.core.algorithm import Algorithm
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, arguments_of
 from fedbench.core.options import Count, PositiveShare
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import (
@@ -27,9 +28,10 @@ from fedbench.core.types import (
 from fedbench.core.validation import choice
 from fedbench.scenarios import compressors
 from fedbench.scenarios.allowed import Demand
-from fedbench.scenarios.layers import Layer, sending
+from fedbench.scenarios.layers import Layer, cause, sending
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.vectors import vectors
+from fedbench.simulation.checks import FirstCall, checked
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _BIASED = ("top_k", "sign", "power")
@@ -44,6 +46,8 @@ _HELD, _FACTORS = f"{OWN}held.", f"{OWN}factors."
 @dataclass(frozen=True, kw_only=True)
 class Codec:
     """A compressor of vectors [P].
+
+    A subclass may override ``decoded`` and ``size``, which then replace ``kind``.
 
     Attributes:
         kind: Compression method. ``top_k``: the largest values; ``random_k``: random values (both
@@ -80,7 +84,7 @@ class Codec:
     per: Literal["vector", "tensor"] = "vector"
     rank: Count = 2
     warm: bool = True
-    side: Literal["up", "down"]
+    side: Literal["up", "down"] = "up"
     population: Population
 
     def __post_init__(self) -> None:
@@ -90,6 +94,11 @@ class Codec:
         if self.kind == "power" and max(dimensions, default=0) < 2:
             fault = "needs a model with a tensor of two dimensions; use another kind, such as top_k"
             raise RequestError(f"compression.{self.side}.kind=power {fault}")
+
+    @property
+    def selector(self) -> str:
+        """The configuration key that selects the compressor; empty if there is none."""
+        return cause(self, self.decoded, f"compression.{self.side}.kind", self.kind)
 
     @property
     def memory(self) -> str:
@@ -138,9 +147,17 @@ class Codec:
         Args:
             count: Number of values.
             b: Number of bytes per value.
+
+        Raises:
+            RequestError: If a subclass overrides ``decoded`` alone.
         """
         values, bits = self.entries(count), 0  # both sides know the hashes of random_k
         match self.kind:
+            case "none":
+                raise RequestError(
+                    f"{type(self).__name__} has decoded(x, draw, at) and must also have "
+                    "size(count, b), the bytes of a message for count values of b bytes"
+                )
             case "top_k" if values < count:  # indices, or a mask
                 bits = min(values * (count - 1).bit_length(), count)
             case "qsgd":
@@ -192,7 +209,7 @@ class Codec:
             if held is not None:
                 x = x + held if self.memory == "ef" else x - held
             position = torch.full((1, 1), place, device=x.device)
-            decoded, factors = self.decoded(x, draw, (*at, position), factors)
+            decoded, factors = self.coded(x, draw, (*at, position), factors)
             lost = lengths(x - decoded)
             part = lost / lengths(x)
             errors.append(torch.where(lost == 0, 0, part))
@@ -205,37 +222,59 @@ class Codec:
                 states[_FACTORS + name] = factors
         return received, states, torch.stack(errors).mean(0)
 
-    def decoded(
+    def coded(
         self,
         x: Tensor,
         draw: int,
         at: tuple[Tensor, ...],
         factors: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the vectors decoded from the messages for x [c, P], and the factors of ``power``.
+        """Return the decoded vectors, and the factors of ``power``.
 
         Args:
             x: The vectors.
             draw: Key of the random draws.
-            at: Further coordinates of the draws [c, 1]; that of a value in its vector follows.
+            at: Further coordinates of the draws [c, 1].
             factors: Previous factors; zeros initially, None if factors are not kept.
+        """
+        if self.kind == "power":
+            return compressors.power(x, self.matrices, draw, factors)
+        return self._checked(x, draw, at), None
+
+    @cached_property
+    def _checked(self) -> Callable[..., Tensor]:
+        """``decoded``, with a check of the first result of a subclass outside fedbench."""
+        function: Callable[..., Tensor] = checked(self.decoded, f"compression.{self.side}.decoded")
+        return function
+
+    def decoded(
+        self,
+        x: Tensor,
+        draw: int,
+        at: tuple[Tensor, ...],
+    ) -> Tensor:
+        """Return the vectors decoded from the messages for x, [c, P] of the type of x.
+
+        Args:
+            x: The vectors, one per sender.
+            draw: Key of the random draws.
+            at: Further coordinates of the draws [c, 1]; that of a value in its vector follows, as
+                in ``fold_in(draw, *at, entry)``.
         """
         count = x.shape[1]
         # a kept state needs messages closer to x than 0 is; unbiased messages may be further away
         unbiased = self.memory == "none"
         match self.kind:
             case "top_k":
-                return compressors.top_k(x, self.entries(count)), None
+                return compressors.top_k(x, self.entries(count))
             case "sign":
-                return compressors.sign(x, self._scales(count)), None
-            case "power":
-                return compressors.power(x, self.matrices, draw, factors)
+                return compressors.sign(x, self._scales(count))
         entry = torch.arange(count, device=x.device)
         hashes = fold_in(draw, *at, entry)
         if self.kind == "qsgd":
             bucket = min(self.bucket or count, count)
-            return compressors.qsgd(x, self.levels, bucket, self.norm, hashes, unbiased), None
-        return compressors.random_k(x, self.entries(count), hashes, unbiased), None
+            return compressors.qsgd(x, self.levels, bucket, self.norm, hashes, unbiased)
+        return compressors.random_k(x, self.entries(count), hashes, unbiased)
 
 
 @dataclass(frozen=True)
@@ -249,9 +288,7 @@ class Compression(Layer):
     def needs(self) -> dict[Demand, str]:
         """Demands on the method, each with the configuration key that causes it."""
         codecs = [codec for codec in (self.up, self.down) if codec is not None]
-        needs: dict[Demand, str] = {
-            codec.side: f"compression.{codec.side}.kind={codec.kind}" for codec in codecs
-        }
+        needs: dict[Demand, str] = {codec.side: codec.selector for codec in codecs}
         if self.up is not None and self.up.memory != "ef":
             needs["unsent"] = f"compression.up.feedback={self.up.memory}"
         return needs
@@ -390,16 +427,16 @@ def _sent(algo: Algorithm) -> list[str]:
 
 def compression(
     *,
-    up: Mapping[str, Any],
-    down: Mapping[str, Any],
+    up: Mapping[str, Any] | InstanceOf[Codec],
+    down: Mapping[str, Any] | InstanceOf[Codec],
     population: Population,
 ) -> Compression:
     """Return the layer that compresses the vectors of uploads and of the broadcast.
 
     Args:
-        up: Options of ``Codec`` for uploads. Every client compresses each of its vectors
-            separately.
-        down: Options of ``Codec`` for the broadcast. Server and clients share a reference x̂, and
+        up: Codec of the uploads, or options of ``Codec``. Every client compresses each of its
+            vectors separately.
+        down: The same for the broadcast. Server and clients share a reference x̂, and
             the messages of the server move it towards the model (EF21-P, Gruntkowska et al., ICML
             2023).
         population: All clients.
@@ -411,15 +448,31 @@ def compression(
 
 
 def _codec(
-    side: str,
-    options: Mapping[str, Any],
+    side: Literal["up", "down"],
+    given: Mapping[str, Any] | Codec,
     population: Population,
 ) -> Codec | None:
-    component = Component(f"{__name__}.Codec", dict(options))
-    codec: Codec = call(
-        component,
-        f"compression.{side}",
-        side=side,
-        population=population,
-    )
-    return None if codec.kind == "none" else codec
+    section = f"compression.{side}"
+    if isinstance(given, Codec):
+        with arguments_of(section):
+            codec = replace(given, side=side)
+    else:
+        component = Component(f"{__name__}.Codec", dict(given))
+        codec = call(
+            component,
+            section,
+            side=side,
+            population=population,
+        )
+    if not codec.selector:
+        return None
+    size = FirstCall(codec.size, f"{section}.size", _not_bytes)
+    size(sum(map(prod, population.shapes)), 4)
+    return codec
+
+
+def _not_bytes(args: tuple[Any, ...], result: Any) -> str | None:
+    """Return the fault of a message's size, or None."""
+    if isinstance(result, int) and result >= 0:
+        return None
+    return f"returned {result!r}; expected a number of bytes, an integer >= 0"

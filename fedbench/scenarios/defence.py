@@ -1,9 +1,10 @@
 """Defences of the server: robust rules in place of the mean, and norm clipping."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,9 +21,10 @@ from fedbench.core.types import (
     to_device,
     weighted_sum,
 )
+from fedbench.core.user_code import is_own
 from fedbench.scenarios import rules
 from fedbench.scenarios.allowed import Demand
-from fedbench.scenarios.layers import Layer, sending
+from fedbench.scenarios.layers import Layer, cause, sending
 from fedbench.scenarios.population import Population
 from fedbench.scenarios.vectors import (
     by_columns,
@@ -30,6 +32,7 @@ from fedbench.scenarios.vectors import (
     squared_distances,
     vectors,
 )
+from fedbench.simulation.checks import checked
 from fedbench.simulation.scenario import OWN, RoundPlan
 
 _CENTRE = f"{OWN}centre"  # server state: centre of clipping [P]
@@ -41,7 +44,12 @@ _NONFINITE = f"{OWN}nonfinite"  # vectors that were not finite
 class Defence(Layer):
     """A rule that combines the vectors of a cohort into one, in place of their mean.
 
+    A subclass may override ``combined``, which then replaces ``rule``.
+
     Attributes:
+        bound: Integers (a, b) of a subclass: it tolerates f attackers among C >= a f + b vectors.
+            If None, any number.
+        weighted: Whether a subclass uses the weights of the clients.
         population: All clients.
         attackers: Number of attackers among all clients.
         rule: "median" or "trimmed_mean" per coordinate (Yin et al., ICML 2018); "krum" or
@@ -65,6 +73,9 @@ class Defence(Layer):
     Raises:
         RequestError: If a value is out of range.
     """
+
+    bound: ClassVar[rules.Bound | None] = None
+    weighted: ClassVar[bool] = False
 
     population: Population
     attackers: int
@@ -96,7 +107,7 @@ class Defence(Layer):
         count = self.population.planned
         if "bucketing" in self.parts:
             count = ceil(count / self.bucket)
-        most = rules.allowed(self.assumed, count, self.parts)
+        most = self._allowed(count)
         if most < self.assumed:
             vectors_of = f"{' and '.join(self.parts)} of {count} vectors"
             fault = f"must be at most {most} for {vectors_of}, got {self.assumed}"
@@ -110,7 +121,8 @@ class Defence(Layer):
     def parts(self) -> tuple[str, ...]:
         """Names of the operations on the vectors of a round, in order."""
         before = {"none": (), "both": ("bucketing", "nnm")}.get(self.before, (self.before,))
-        return *before, self.rule
+        rule = type(self).__name__ if is_own(self.combined) else self.rule
+        return *before, rule
 
     @cached_property
     def assumed(self) -> int:
@@ -123,17 +135,24 @@ class Defence(Layer):
         attackers = self.attackers * self.population.planned
         return ceil(attackers / len(self.population.able))
 
+    def _allowed(self, count: int) -> int:
+        """Return the assumed number of attackers, or the largest for ``count`` vectors if lower."""
+        bounds = [rules.BOUNDS[part] for part in self.parts if part in rules.BOUNDS]
+        if self.bound is not None:
+            bounds.append(self.bound)
+        return rules.allowed(self.assumed, count, bounds)
+
     @property
     def needs(self) -> dict[Demand, str]:
         """Demands on the method, each with the configuration key that causes it."""
+        key = cause(self, self.combined, "defence.rule", self.rule, unset="mean")
         if self.rule == "norm_clip":
-            return {"norm_clip": "defence.rule=norm_clip"}
-        if self.parts == ("mean",):
+            return {"norm_clip": key}
+        if self.before != "none":
+            key = key or f"defence.before={self.before}"
+        elif not key:
             return {}
-        key = (
-            f"defence.before={self.before}" if self.rule == "mean" else f"defence.rule={self.rule}"
-        )
-        if self.parts == ("geometric_median",):  # this rule supports weights
+        elif self.weighted or self.rule == "geometric_median":
             return {"rule": key}
         return {"rule": key, "uniform": key}
 
@@ -238,7 +257,7 @@ class Defence(Layer):
             rows = weighted_sum(groups, rows)
             members = groups @ members
         count = len(rows)
-        f = max(0, rules.allowed(self.assumed, count, self.parts))
+        f = max(0, self._allowed(count))
         if "nnm" in self.parts:
             nearest = rules.nearest_rows(squared_distances(rows), count - f)
             rows = weighted_sum(nearest, rows)
@@ -285,7 +304,31 @@ class Defence(Layer):
                 ordered = rules.krum(squared_distances(rows), f)
                 chosen = ordered[:size].sort().values
                 return _mean(rows[chosen]), chosen
-        return _mean(rows), None
+        return self._checked(rows, p, f, centre), None
+
+    @cached_property
+    def _checked(self) -> Callable[..., Tensor]:
+        """``combined``, with a check of the first result of a subclass outside fedbench."""
+        function: Callable[..., Tensor] = checked(self.combined, "defence.combined")
+        return function
+
+    def combined(
+        self,
+        rows: Tensor,
+        p: Tensor,
+        f: int,
+        centre: Tensor,
+    ) -> Tensor:
+        """Return the vector that replaces the mean, [P]; here, the mean itself.
+
+        Args:
+            rows: The finite vectors of the cohort [C, P], after ``before``; float64 if they were
+                preprocessed.
+            p: Their weights [C] float64, which sum to 1.
+            f: Number of attackers that is assumed among them.
+            centre: Result of the previous round [P] float64; zeros initially.
+        """
+        return _mean(rows)
 
 
 def _mean(rows: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.config_values import Tree
+from fedbench.core.errors import WrongValue
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import State
+from fedbench.core.user_code import is_own
 from fedbench.scenarios.allowed import Demand
 from fedbench.simulation.scenario import OWN, RoundPlan
 
@@ -72,6 +74,36 @@ def sending(algo: Algorithm, send: Send) -> Algorithm:
             server, *deliver(server, uploads, states, cohort), cohort.id
         ),
     )
+
+
+def cause(
+    part: object,
+    hook: Callable[..., Any],
+    key: str,
+    value: str,
+    unset: str = "none",
+) -> str:
+    """Return the configuration key, with its value, that selects the effect of a part.
+
+    The result is empty if nothing is selected.
+
+    Args:
+        part: A part of a scenario.
+        hook: Its method that a subclass outside fedbench may override.
+        key: The key that selects a built-in effect.
+        value: The value of the key.
+        unset: The value that selects nothing.
+
+    Raises:
+        RequestError: If a subclass overrides ``hook`` and the key selects a built-in effect.
+    """
+    if not is_own(hook):
+        return "" if value == unset else f"{key}={value}"
+    section = key.rpartition(".")[0]
+    target = f"{section}._target_={type(part).__module__}.{type(part).__qualname__}"
+    if value != unset:
+        raise WrongValue(key, f"must be {unset} with {target}, got {value}")
+    return target
 
 
 def hidden(state: State) -> State:

@@ -1,7 +1,7 @@
 """Robust rules for the vectors of C clients. Rows are [C, P]; results are float64."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from fedbench.core.types import lengths, weighted_sum
 from fedbench.scenarios.vectors import blocks, shrunk
 
 # (a, b): a rule tolerates f attackers among C vectors if C >= a f + b
-_BOUNDS = {
+Bound: TypeAlias = tuple[int, int]
+BOUNDS: dict[str, Bound] = {
     "trimmed_mean": (2, 1),
     "krum": (2, 3),
     "multi_krum": (2, 3),
@@ -25,17 +26,15 @@ _STILL = 1e-9
 def allowed(
     f: int,
     count: int,
-    parts: Sequence[str],
+    bounds: Iterable[Bound],
 ) -> int:
     """Return the largest number of attackers, at most f, that rules allow among ``count`` vectors.
 
     The result may be negative.
     """
     most = [f]
-    for part in parts:
-        if part in _BOUNDS:
-            a, b = _BOUNDS[part]
-            most.append((count - b) // a)
+    for a, b in bounds:
+        most.append((count - b) // a)
     return min(most)
 
 

@@ -35,12 +35,14 @@ class Rule(NamedTuple):
         entries: Shapes of the required dictionary entries, which have the type of the model. If
             None, the result is a tensor.
         like: Position of the argument whose keys, shapes and types the result must have.
+        floating: Whether a tensor of any floating-point type is required.
     """
 
     meaning: str
     shape: str = "..."
     entries: Mapping[str, str] | None = None
     like: int | None = None
+    floating: bool = False
 
 
 # the parts of a method whose fields are functions, or further parts
@@ -205,7 +207,7 @@ def _misfit(
     if rule.entries is None:
         if not isinstance(result, Tensor):
             return f"{kind(result)}; expected a tensor"
-        form = Form(rule.shape) if before is None else _form(before)
+        form = Form(rule.shape, floating=rule.floating) if before is None else _form(before)
         return form.misfit(kind(result), result, sizes)
 
     if not isinstance(result, dict):
@@ -253,10 +255,11 @@ def _sizes(args: tuple[Any, ...]) -> dict[str, int]:
 
 
 class Form(NamedTuple):
-    """Shape of a tensor, as in ``Rule``, and its type; None allows any type."""
+    """Shape of a tensor, as in ``Rule``, and its type; None allows any, or any floating-point."""
 
     shape: str
     dtype: torch.dtype | None = None
+    floating: bool = False
 
     def misfit(
         self,
@@ -273,6 +276,8 @@ class Form(NamedTuple):
         """
         forms = self.shape.split("|")
         fits = any(_fits(v, form.split(), sizes) for form in forms)
+        if self.floating:
+            fits = fits and v.is_floating_point()
         if fits and self.dtype in (None, v.dtype):
             return None
         return f"{name}; expected {self.text(sizes)}"
@@ -283,6 +288,8 @@ class Form(NamedTuple):
         text = " or ".join(forms)
         if self.dtype is not None:
             text = f"{self.dtype} {text}".removeprefix("torch.")
+        if self.floating:
+            text = f"floating-point {text}"
         known = [f"{letter} = {n}" for letter, n in sizes.items() if letter in self.shape]
         if known:
             text += f" with {', '.join(known)}"

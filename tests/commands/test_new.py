@@ -10,7 +10,8 @@ from tools import ROOT
 
 from fedbench.commands.new import KINDS
 
-TESTS = 5 + 2 + 3 + 3 + 2  # of an algorithm, a model, a data set, a partition and a metric
+# of algorithm, model, data, partition, metric, attack, defence and compression
+TESTS = 5 + 2 + 3 + 3 + 2 + 2 + 3 + 6
 
 
 def written(fed, kind, *more):
@@ -63,6 +64,7 @@ def test_all_in_one_directory(fed, tmp_path):
     for kind in KINDS:
         written(fed, kind)
     keys = "algo=my_algorithm data=my_data model=my_model +metrics=my_metric rounds=2"
+    keys += " attack=my_attack"  # my_algorithm does not declare its kinds, which the others need
     status, out, err = fed("--config-dir", "own", *keys.split())
     assert status == 0, err
     assert "my_data my_algorithm" not in err

@@ -63,7 +63,7 @@ def coded(one, x, draw=5, factors=None):
     if factors is None and "~factors.x" in state:
         factors = state["~factors.x"].expand(len(x), -1)
     ids = torch.arange(len(x)).unsqueeze(1)
-    return one.decoded(
+    return one.coded(
         x,
         draw,
         (ids,),
