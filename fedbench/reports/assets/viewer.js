@@ -2,7 +2,7 @@
 // The viewer: a table of runs and their curves, or the page of one run, kept up to date.
 document.addEventListener("DOMContentLoaded", () => {
   const { all, charts, resort } = globalThis.fedbench;
-  const every = 2000; // milliseconds
+  const every = 3000; // milliseconds
   const find = (selector) => document.querySelector(selector);
   const live = find(".live");
   const own = live.dataset.run; // on the page of a run
