@@ -52,6 +52,11 @@ def url_path(path: Path, root: Path) -> str:
     return quote(os.fsencode(path.relative_to(root)))
 
 
+def shown_path(path: Path) -> str:
+    """Return a path as text, with a sign in place of bytes that are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def viewed(path: Path) -> RunStatus:
     """Return the status of a run; a run with any fault in its files is damaged."""
     try:
@@ -78,7 +83,7 @@ def _row(path: Path, root: Path) -> Row:
     """Return the row of a run. Accuracies are in percent; numbers that are not finite are None."""
     status = viewed(path)
     meta = status.run.meta if status.run else {}
-    place = os.fsencode(path.relative_to(root)).decode("utf-8", "replace")
+    place = shown_path(path.relative_to(root))
     numbers = {}
     for name in METRICS:
         value = status.last.get(name)
@@ -103,8 +108,12 @@ def _row(path: Path, root: Path) -> Row:
 
 def typed_settings(meta: Row) -> str:
     """Return the keys that were typed for a run, without those that have columns."""
-    texts = [str(text) for text in meta.get("overrides") or ()]
-    return " ".join(text for text in texts if text.partition("=")[0] not in _COLUMNS)
+    texts = []
+    for text in map(str, meta.get("overrides") or ()):
+        key, _, _ = text.partition("=")
+        if key not in _COLUMNS:
+            texts.append(text)
+    return " ".join(texts)
 
 
 def _finite(value: object, factor: float) -> float | None:
@@ -116,5 +125,6 @@ def _finite(value: object, factor: float) -> float | None:
 
 def _updated(path: Path) -> float:
     """Return the time of the last change of a run's files, in seconds since 1970."""
-    times = [file.stat().st_mtime for name in _WATCHED if (file := path / name).exists()]
+    files = [path / name for name in _WATCHED]
+    times = [file.stat().st_mtime for file in files if file.exists()]
     return max(times, default=0.0)

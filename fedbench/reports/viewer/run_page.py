@@ -39,14 +39,17 @@ def run_page(path: Path, root: Path) -> str:
     }
     if status.run is not None:
         values |= _run_values(status.run, status.last)
-    files = sorted(file for file in path.iterdir() if _is_shown(file))
+    files = []
+    for file in sorted(filter(_is_shown, path.iterdir())):
+        size = file.stat().st_size
+        files.append((file.name, url_path(file, root), size))
     return render_page(
         "run.html",
         charts=True,
         script=SCRIPT,
         id=url_path(path, root),
         status=status,
-        files=[(file.name, url_path(file, root), file.stat().st_size) for file in files],
+        files=files,
         **values,
     )
 
@@ -66,16 +69,20 @@ def _run_values(run: Run, last: Mapping[str, Any]) -> dict[str, Any]:
     meta = run.meta
     departures = {}
     for key, (experiment, value) in meta.get("departures", {}).items():
-        departures[key] = f"{config_value(value)} (the experiment has {config_value(experiment)})"
+        before = config_value(experiment)
+        departures[key] = f"{config_value(value)} (the experiment has {before})"
+    config = {key: config_value(value) for key, value in sorted(run.flat.items())}
+    facts = {name: value for name, value in _facts(run, last).items() if value}
+    command = shlex.join(map(str, meta.get("overrides", [])))
     return {
-        "setting": meta["experiment"] or meta["data"],
+        "setting": _setting(run),
         "title": f"{meta['algo']}, seed {meta['seed']}",
         "remarks": meta.get("remarks", []),
-        "command": f"fedbench {shlex.join(map(str, meta.get('overrides', [])))}",
-        "facts": {name: value for name, value in _facts(run, last).items() if value},
+        "command": f"fedbench {command}",
+        "facts": facts,
         "numbers": _numbers(last),
         "departures": departures,
-        "config": {key: config_value(value) for key, value in sorted(run.flat.items())},
+        "config": config,
     }
 
 
@@ -88,14 +95,16 @@ def _facts(run: Run, last: Mapping[str, Any]) -> dict[str, str]:
         commit += " with changes"
     device = [str(meta[key]) for key in ("device", "device_name") if meta.get(key)]
     memory = meta.get("peak_memory_bytes")
+    training = last.get("seconds_train")
+    evaluation = last.get("seconds_eval")
     return {
         "data": title_of([run]),
         "model": str(meta["model"]),
         "hash": str(meta["hash"]),
         "started": str(meta.get("started") or ""),
         "ended": str(meta.get("ended") or ""),
-        "training": duration(last["seconds_train"]) if last.get("seconds_train") else "",
-        "evaluation": duration(last["seconds_eval"]) if last.get("seconds_eval") else "",
+        "training": duration(training) if training else "",
+        "evaluation": duration(evaluation) if evaluation else "",
         "device": ", ".join(device),
         "engine": keys_text(meta.get("engine", {})),
         "peak memory": f"{memory / 1e6:.0f} MB" if memory else "",
@@ -125,13 +134,19 @@ def run_charts(paths: Iterable[Path]) -> list[Spec]:
     runs = [run for path in paths if (run := _readable(path))]
     names = _names(runs)
     look = looks({names[run.path]: str(run.meta["algo"]) for run in runs})
-    by_data = grouped((str(run.meta["experiment"] or run.meta["data"]), run) for run in runs)
+    by_data = grouped((_setting(run), run) for run in runs)
     panels: list[Panel] = []
     for title, members in by_data.items():
         named = {names[run.path]: run for run in members}
         panels += _curve_panels(title, named, look)
-        panels += client_panels(title, {name: [run] for name, run in named.items()}, look)
+        lines = {name: [run] for name, run in named.items()}
+        panels += client_panels(title, lines, look)
     return [curve_chart(panel) for panel in panels]
+
+
+def _setting(run: Run) -> str:
+    """Return the experiment of a run, or its data if it belongs to none."""
+    return str(run.meta["experiment"] or run.meta["data"])
 
 
 def _readable(path: Path) -> Run | None:
@@ -153,9 +168,13 @@ def _names(runs: Sequence[Run]) -> dict[Path, str]:
     settings = by_setting(runs)
     names = {}
     for key, tree in distinguishing(settings).items():
-        apart = {name: value for name, value in tree.items() if name not in ("data", "model")}
+        apart = {name: value for name, value in tree.items() if name != "data"}
         for run in settings[key]:
-            words = (str(run.meta["algo"]), keys_text(apart), f"seed {run.meta['seed']}")
+            words = (
+                str(run.meta["algo"]),
+                keys_text(apart),
+                f"seed {run.meta['seed']}",
+            )
             names[run.path] = " ".join(filter(None, words))
     return names
 
@@ -168,12 +187,17 @@ def _curve_panels(
     """Return a panel per measured metric with a line per run, whose names are the keys."""
     panels = []
     for field in FIELDS:
-        curves = {name: curve_of(run.rounds(), field) for name, run in runs.items()}
-        series = [
-            curve_series(name, [curve], field, look[name])
-            for name, curve in curves.items()
-            if len(curve)
-        ]
+        series = []
+        for name, run in runs.items():
+            curve = curve_of(run.rounds(), field)
+            if len(curve):
+                series.append(curve_series(name, [curve], field, look[name]))
         if series:
-            panels.append(Panel(title, series, "round", metric_info(field).axis))
+            panel = Panel(
+                title,
+                series,
+                x_label="round",
+                y_label=metric_info(field).axis,
+            )
+            panels.append(panel)
     return panels

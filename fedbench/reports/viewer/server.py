@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import parse_qs, unquote_to_bytes
 
 from fedbench.core.checksums import content_checksum
 from fedbench.core.errors import RequestError, reason_of
 from fedbench.reports.charts import library
 from fedbench.reports.page import PAGE, render_page
-from fedbench.reports.viewer.listing import Listing, url_path
+from fedbench.reports.viewer.listing import Listing, shown_path, url_path
 from fedbench.reports.viewer.run_page import SCRIPT, run_charts, run_page
 from fedbench.runs.status import is_run
 
@@ -86,8 +87,9 @@ class Viewer(ThreadingHTTPServer):
         Raises:
             FileNotFoundError: If it does not exist or is outside the directory.
         """
+        name = unquote_to_bytes(text)
         try:
-            path = (self.root / os.fsdecode(unquote_to_bytes(text))).resolve(strict=True)
+            path = (self.root / os.fsdecode(name)).resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:  # such as NUL, or a loop of links
             raise FileNotFoundError(text) from error
         if not path.is_relative_to(self.root):
@@ -111,8 +113,10 @@ class Viewer(ThreadingHTTPServer):
         for pattern in (PAGE, f"*/{PAGE}", f"*/*/{PAGE}"):
             for page in sorted(self.root.glob(pattern)):
                 folder = page.parent.relative_to(self.root)
-                name = os.fsencode(folder).decode("utf-8", "replace")
-                pages[self.name if name == "." else name] = f"/files/{url_path(page, self.root)}"
+                name = shown_path(folder)
+                if name == ".":
+                    name = self.name
+                pages[name] = f"/files/{url_path(page, self.root)}"
         return pages
 
 
@@ -123,8 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        if self.headers.get("Host") not in {f"{n}:{self.server.server_port}" for n in _NAMES}:
-            self.send_error(HTTPStatus.FORBIDDEN, explain="Host must be that of the address")
+        port = self.server.server_port
+        hosts = {f"{name}:{port}" for name in _NAMES}
+        if self.headers.get("Host") not in hosts:
+            self.send_error(
+                HTTPStatus.FORBIDDEN,
+                explain="Host must be that of the address",
+            )
             return
         path, _, query = self.path.partition("?")
         route, _, rest = path.lstrip("/").partition("/")
@@ -144,7 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:
             pass  # the browser does not wait for the answer
         except Exception as fault:  # whatever the files of one run contain, the others are shown
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=reason_of(fault))
+            self.send_error(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                explain=reason_of(fault),
+            )
 
     do_HEAD = do_GET
 
@@ -187,9 +199,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.place(f"{page}/{PAGE}")
                 self._redirect(f"/files/{page}/{PAGE}")
         elif path.is_file():
-            kind = _TYPES.get(path.suffix, _OTHER_TYPE)
+            headers = {
+                "Content-Type": _TYPES.get(path.suffix, _OTHER_TYPE),
+                "Content-Security-Policy": _FILE_POLICY,
+            }
             with path.open("rb") as file:
-                self._begin({"Content-Type": kind, "Content-Security-Policy": _FILE_POLICY})
+                self._begin(headers)
                 if self.command == "GET":
                     shutil.copyfileobj(file, self.wfile)
         else:
@@ -202,21 +217,39 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.dumps(value, allow_nan=False).encode()
         _, checksum = content_checksum(body)
         tag = f'"{checksum}"'
+        headers = {"ETag": tag}
         if self.headers.get("If-None-Match") == tag:
-            self._begin({"ETag": tag}, HTTPStatus.NOT_MODIFIED)
+            self._begin(headers, HTTPStatus.NOT_MODIFIED)
         else:
-            self._send(body, _TYPES[".json"], {"ETag": tag})
+            self._send(body, _TYPES[".json"], headers)
 
-    def _send(self, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
-        length = str(len(body))
-        self._begin({"Content-Type": kind, "Content-Length": length, **(more or {})})
+    def _send(
+        self,
+        body: bytes,
+        kind: str,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **more,
+        }
+        self._begin(headers)
         if self.command == "GET":
             self.wfile.write(body)
 
     def _redirect(self, url: str) -> None:
-        self._begin({"Location": url, "Content-Length": "0"}, HTTPStatus.FOUND)
+        headers = {
+            "Location": url,
+            "Content-Length": "0",
+        }
+        self._begin(headers, HTTPStatus.FOUND)
 
-    def _begin(self, headers: Mapping[str, str], status: int = HTTPStatus.OK) -> None:
+    def _begin(
+        self,
+        headers: Mapping[str, str],
+        status: int = HTTPStatus.OK,
+    ) -> None:
         """Send the status and the headers of an answer."""
         self.send_response(status)
         for name, value in headers.items():
