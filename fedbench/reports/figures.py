@@ -168,7 +168,7 @@ def _curve_panels(shown: FigureRuns) -> list[Panel]:
                 curves = row.runs.curve(field)
                 if curves:
                     look = shown.looks[row.label]
-                    line = _series(
+                    line = curve_series(
                         row.label,
                         curves.values(),
                         field,
@@ -181,7 +181,7 @@ def _curve_panels(shown: FigureRuns) -> list[Panel]:
     return panels
 
 
-def _series(
+def curve_series(
     label: str,
     curves: Iterable[pd.Series],
     field: str,
@@ -285,7 +285,7 @@ def _two_clients(shown: FigureRuns) -> Pictures:
     for row in shown.drawn:
         pairs = [low_and_high(run.clients()) for run in row.runs.runs.values()]
         series = [
-            _series(label, curves, "train_loss", look[label])
+            curve_series(label, curves, "train_loss", look[label])
             for label, curves in zip(look, zip(*pairs, strict=True), strict=True)
         ]
         panel = Panel(

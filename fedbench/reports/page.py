@@ -127,26 +127,32 @@ def run_links(line: Line, place: Path | None) -> dict[str, str]:
     return links
 
 
-def render_page(template: str, charts: bool = False, **values: Any) -> str:
+def render_page(template: str, charts: bool = False, script: str = "", **values: Any) -> str:
     """Return a page rendered from a template, with style sheet, scripts and security policy.
 
     Args:
         template: Name of the template.
         charts: Whether the page has interactive charts, which need a library of 0.9 MB.
+        script: Name of another script in ``assets``, which may fetch from the page's server.
         values: Values for the template.
     """
     css = (ASSETS / "page.css").read_text(encoding="utf-8")
     js = (ASSETS / "page.js").read_text(encoding="utf-8")
     charting = library() if charts else ""
+    fetching = (ASSETS / script).read_text(encoding="utf-8") if script else ""
+    scripts = " ".join(_hash(text) for text in (js, charting, fetching) if text)
     policy = (
-        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)} {_hash(charting)}; "
+        f"default-src 'none'; style-src {_hash(css)}; script-src {scripts}; "
         "img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+    if script:
+        policy += "; connect-src 'self'"
     return ENVIRONMENT.get_template(template).render(
         css=Markup(css),
         js=Markup(js),
         library=Markup(charting),
+        script=Markup(fetching),
         policy=policy,
         **values,
     )

@@ -3,11 +3,20 @@
 import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedbench.runs.progress import duration
-from fedbench.runs.run import LOCK, DamagedRun, is_done, last_row, read_run, run_folders
+from fedbench.runs.run import (
+    LOCK,
+    DamagedRun,
+    Fields,
+    Run,
+    is_done,
+    last_row,
+    read_run,
+    run_folders,
+)
 
 GONE = "process gone"
 _COLUMNS = "{:<12}  {:>11}  {:>8}  {:>11}  {}"
@@ -27,6 +36,8 @@ class RunStatus:
         accuracy: Mean accuracy in the last evaluated round, in [0, 1], or None if not measured.
         seconds: Time for the rounds so far, including evaluation.
         error: The error that ended a failed run, or the fault in the run's files.
+        run: The run, or None if its files cannot be read.
+        last: The last evaluated round, a line of ``rounds.jsonl``; empty before the first.
     """
 
     path: Path
@@ -36,6 +47,8 @@ class RunStatus:
     accuracy: float | None = None
     seconds: float = 0.0
     error: str | None = None
+    run: Run | None = None
+    last: Fields = field(default_factory=dict)
 
     @property
     def left(self) -> float | None:
@@ -56,9 +69,18 @@ def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
         root: The directory.
         verify: Whether to compare the files of finished runs with their checksums.
     """
-    for path in run_folders(root):
-        if is_done(path) or (path / "config.yaml").exists():
-            yield status_of(path, verify)
+    for path in begun_runs(root):
+        yield status_of(path, verify)
+
+
+def begun_runs(root: Path) -> list[Path]:
+    """Return the directories of the runs below a directory that have been started, sorted."""
+    return [path for path in run_folders(root) if is_run(path)]
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a directory contains a run that has been started."""
+    return is_done(path) or (path / "config.yaml").exists()
 
 
 def status_of(path: Path, verify: bool = False) -> RunStatus:
@@ -85,6 +107,8 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
         accuracy=row.get("accuracy_mean"),
         seconds=sum(filter(None, seconds), 0.0),
         error=run.meta.get("error") if state == "failed" else None,
+        run=run,
+        last=row,
     )
 
 

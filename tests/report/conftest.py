@@ -1,7 +1,9 @@
-"""One report that the tests of this folder look at."""
+"""One report that the tests of this folder look at, and a browser."""
 
 import contextlib
 import io
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,3 +32,22 @@ def mixed(tmp_path_factory):
     return SimpleNamespace(
         root=root, report=root / "report", tables=tables, said=said, warned=err.getvalue()
     )
+
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync --no-first-run"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, without which the test is skipped."""
+    sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if not chromium:
+        pytest.skip("needs a Chromium in the path or named by $CHROMIUM")
+    with sync.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
+        yield started
+        started.close()

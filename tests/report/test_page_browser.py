@@ -4,11 +4,9 @@ Needs the package playwright and a Chromium that is installed (``apt-get install
 named by $CHROMIUM.
 """
 
-import os
-import shutil
-
 import numpy as np
 import pytest
+from browsing import fits
 from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.reports.canvas import looks
@@ -18,24 +16,7 @@ from fedbench.reports.page import page as html
 from fedbench.reports.panels import Panel, Series
 from fedbench.reports.plots import DrawnFigure, curves, drawn
 
-sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"),
-]
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
-    "--disable-sync --no-first-run"
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield started
-        started.close()
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -60,12 +41,6 @@ def visit(browser, mixed):
         context.close()
     assert not seen
     assert not [url for url in requests if not url.startswith(("data:", "file:"))]
-
-
-def fits(tab):
-    return tab.evaluate(
-        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-    )
 
 
 def open_everything(tab):

@@ -51,6 +51,13 @@
     }
   }
 
+  // Sorts the rows by the marked heading, if there is one.
+  function resort(table) {
+    const head = table.querySelector("[aria-sort]");
+    const { column, kind } = (head ?? table).querySelector(".sort").dataset;
+    sortBy(table, Number(column), kind, head?.getAttribute("aria-sort") ?? "");
+  }
+
   function sorting() {
     for (const table of all("table.data")) {
       all("tr.row", table).forEach((row, at) => { row.dataset.at = at; });
@@ -60,7 +67,7 @@
           const next = { ascending: "descending", descending: "" }[head.getAttribute("aria-sort")] ?? "ascending";
           all("[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
           if (next) head.setAttribute("aria-sort", next);
-          sortBy(table, Number(button.dataset.column), button.dataset.kind, next);
+          resort(table);
         });
       }
     }
@@ -167,7 +174,7 @@
   // Charts take the place of pictures when they come into view.
   const options = {
     mode: "vega-lite", ast: true, logLevel: 1, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true },
-    config: { axis: { labelFontSize: 12, titleFontSize: 12 }, title: { fontSize: 13 }, view: { stroke: "#b9b5aa" } },
+    config: { background: null, axis: { labelFontSize: 12, titleFontSize: 12 }, title: { fontSize: 13 }, view: { stroke: "#b9b5aa" } },
   };
   const named = (spec) => "params" in spec;
   const withLines = (spec) => spec.layer[0].mark.type === "area";
@@ -194,45 +201,57 @@
     return button;
   }
 
-  function chart(live) {
-    const specs = JSON.parse(live.querySelector("script").textContent);
-    const places = specs.map(() => document.createElement("div"));
+  // Fills a place with charts; the result shows other charts there, of which those with the same lines only get their data.
+  function charts(live) {
+    const tools = live.querySelector(".lines");
     const hidden = new Set();
-    let views = [];
-    let log = specs.some(isLog);
+    let [specs, places, views] = [[], [], []];
+    let log = null;
     const filter = () => views.forEach(({ spec, view }) => { if (named(spec)) view.signal("hidden", [...hidden]).runAsync(); });
+    const embedded = (spec, at) => vegaEmbed(places[at], { ...scaled(spec, log), data: { ...spec.data, name: "lines" } }, options);
     const draw = async () => {
       views.forEach((shown) => shown.finalize());
-      views = await Promise.all(specs.map((spec, at) => vegaEmbed(places[at], scaled(spec, log), options)));
+      views = await Promise.all(specs.map(embedded));
       filter();
     };
-    const tools = live.querySelector(".lines");
-    const colours = new Map(specs.filter(named).flatMap(({ encoding: { color: { scale } } }) => scale.domain.map((name, at) => [name, scale.range[at]])));
-    for (const [name, colour] of colours) {
-      const button = toggle(name, true, (on) => { if (on) hidden.delete(name); else hidden.add(name); filter(); });
-      button.style.setProperty("--line", colour);
-      tools.append(button);
-    }
-    if (colours.size > 6) {
-      const lines = [...tools.children];
-      const button = toggle("all", true, (on) => {
+    const every = (lines, names) => {
+      const button = toggle("all", !hidden.size, (on) => {
         lines.forEach((line) => { line.setAttribute("aria-pressed", String(on)); });
         hidden.clear();
-        if (!on) [...colours.keys()].forEach((name) => { hidden.add(name); });
+        if (!on) names.forEach((name) => { hidden.add(name); });
         filter();
       });
       button.className = "every";
-      tools.prepend(button);
-    }
-    if (specs.some(withLines)) {
+      return button;
+    };
+    const buttons = function* () {
+      const colours = new Map(specs.filter(named).flatMap(({ encoding: { color: { scale } } }) => scale.domain.map((name, at) => [name, scale.range[at]])));
+      const lines = [];
+      for (const [name, colour] of colours) {
+        const button = toggle(name, !hidden.has(name), (on) => { if (on) hidden.delete(name); else hidden.add(name); filter(); });
+        button.style.setProperty("--line", colour);
+        lines.push(button);
+      }
+      if (lines.length > 6) yield every(lines, [...colours.keys()]);
+      yield* lines;
+      if (!specs.some(withLines)) return;
       const button = toggle("logarithmic axis", log, (on) => { log = on; draw(); });
       button.className = "log";
-      tools.append(button);
-    }
-    live.querySelector(".charts").append(...places);
+      yield button;
+    };
+    const outline = (some) => JSON.stringify(some.map(({ title, encoding }) => [title, encoding]));
     live.hidden = false;
     live.parentElement.classList.add("charted");
-    draw();
+    return async (next) => {
+      const alike = views.length && outline(next) === outline(specs);
+      specs = next;
+      if (alike) return views.forEach(({ view }, at) => view.data("lines", structuredClone(specs[at].data.values)).runAsync());
+      log ??= specs.some(isLog);
+      places = specs.map(() => document.createElement("div"));
+      live.querySelector(".charts").replaceChildren(...places);
+      tools.replaceChildren(...buttons());
+      await draw();
+    };
   }
 
   function charting() {
@@ -241,10 +260,11 @@
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
         watch.unobserve(target);
-        chart(target.querySelector(".live"));
+        const live = target.querySelector(".live");
+        charts(live)(JSON.parse(live.querySelector("script").textContent));
       }
     }, { rootMargin: "25%" });
-    all(".plate:has(.live)").forEach((plate) => watch.observe(plate));
+    all(".plate:has(.live script)").forEach((plate) => watch.observe(plate));
   }
 
   // Printing opens all details.
@@ -279,6 +299,8 @@
     });
     open();
   }
+
+  globalThis.fedbench = { all, charts, resort }; // for scripts of some pages
 
   document.addEventListener("DOMContentLoaded", () => {
     themes();
