@@ -33,7 +33,7 @@ _SHOWN = {"filter": "indexof(hidden, datum.name) < 0"}
 @cache
 def library() -> str:
     """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, which defines ``vegaEmbed``."""
-    return vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
 
 
 # ---- curves
@@ -145,8 +145,8 @@ def _means(series: Series) -> list[dict[str, Any]]:
     y = pd.DataFrame(series.y).replace([np.inf, -np.inf], np.nan).dropna(axis=1, how="all")
     x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
     rows = []
-    for place in y.columns:
-        row: dict[str, Any] = {"name": series.label, "at": int(place), "seeds": len(series.y)}
+    for place in map(int, y.columns):
+        row: dict[str, Any] = {"name": series.label, "at": place, "seeds": len(series.y)}
         if place < len(series.texts):
             row["text"] = series.texts[place]
         for axis, numbers in (("x", x[place]), ("y", y[place])):

@@ -74,8 +74,12 @@ class Content:
     @property
     def every_figure(self) -> list[DrawnFigure]:
         """The figures of the papers, of other runs, and of further chapters."""
-        members = [*self.papers, self, *self.chapters]
-        return [figure for member in members for figure in member.figures]
+        figures = list(self.figures)
+        for report in self.papers:
+            figures += report.figures
+        for chapter in self.chapters:
+            figures += chapter.figures
+        return figures
 
 
 # modules whose functions the templates call, as in ``claim_texts.counts_text(verdict)``
