@@ -13,7 +13,7 @@ import pytest
 from command_line import FAST, meta_of, models, write_files
 
 from fedbench.config.compose import compose_run
-from fedbench.runs import progress
+from fedbench.runs import progress, training
 from fedbench.runs.executors import local
 from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.progress import BatchDisplay, RunProgress, run_progress
@@ -143,6 +143,8 @@ def test_estimates_reach_the_process_that_shows_the_sweep(fed, tmp_path, monkeyp
         from fedbench.runs import training
         training.estimate = lambda run, rounds: (7200.0, "")
     """
+    # this process reads the file as well; the stub ends with the test
+    monkeypatch.setattr(training, "estimate", training.estimate)
     own = announce + DEADLY["deadly.py"]
     write_files(tmp_path / "own", DEADLY | {"deadly.py": own})
     (tmp_path / "harmless").touch()
