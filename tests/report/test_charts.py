@@ -8,6 +8,7 @@ import pytest
 import vl_convert
 
 from fedbench.analysis.compare import Difference
+from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired
 from fedbench.analysis.table_model import Cell, Column, Line, RowGroup, TableData
@@ -17,6 +18,7 @@ from fedbench.papers.schema import Reported
 from fedbench.reports.canvas import Look, looks
 from fedbench.reports.charts import VEGA_LITE, curve_chart, dumbbells, heat_map, library, mean_chart
 from fedbench.reports.panels import Panel, Series
+from fedbench.reports.table_pages import main_table
 
 LOOK = looks({"FedAvg": "fedavg", "FedFa": "fedfa"}, subject="fedfa")
 NAN, INF = float("nan"), float("inf")
@@ -139,6 +141,25 @@ def test_dumbbells_have_the_rows_with_both_numbers():
     assert (single["low"], single["high"], single["is"]) == (91, 91, "single")
     assert compiled(spec)
     assert dumbbells(table_with(Cell((1.0,)))) == []
+
+
+def measured(count, departs=()):
+    """A table whose row has the given number of measured numbers."""
+    paper = papers()["adafedadam"]
+    setup = next(iter(paper.setups.values()))
+    columns = [Column(metric, printed=True) for metric in list(paper.metrics.values())[:3]]
+    values = [(1.0,)] * count + [()] * (3 - count)
+    cells = [Cell(numbers, Reported(1.0, None)) for numbers in values]
+    runs = MatchedRuns({Unit(0, 0): None}, reduced=departs)
+    line = Line("fedavg", "FedAvg", {}, runs, tuple(cells))
+    return TableData("t", "T", tuple(columns), (RowGroup(setup, (line,)),), paper)
+
+
+def test_the_main_table_has_the_most_numbers_at_the_settings_of_the_paper():
+    reduced = measured(3, ("rounds 2 (paper 9)",))
+    few, many = measured(1), measured(2)
+    assert main_table([few, many, reduced]) is many
+    assert main_table([measured(0), reduced]) is reduced
 
 
 def test_the_library_is_one_script_and_is_made_once():
