@@ -254,7 +254,8 @@ def heat_map(compared: ComparedRuns) -> Spec | None:
     cells = []
     for block in compared.blocks:
         for difference in block.differences:
-            cells.append({"setting": block.title, **_gain(difference, sign)})
+            if isfinite(difference.paired.mean):  # JSON has no infinity
+                cells.append({"setting": block.title, **_gain(difference, sign)})
     largest = max((abs(cell["gain"]) for cell in cells), default=1.0)
     title = f"gain over {compared.baseline}: {compared.metric.axis}"
     shown = [
