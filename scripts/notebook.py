@@ -5,6 +5,7 @@ python scripts/notebook.py
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -16,7 +17,9 @@ NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebooks" / "first_results.ipy
 def main() -> None:
     """Run all cells in a fresh kernel and write the notebook back, without times and progress."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, record_timing=False).execute()
+    with tempfile.TemporaryDirectory() as folder:  # for the runs
+        place = {"metadata": {"path": folder}}
+        NotebookClient(notebook, resources=place, record_timing=False).execute()
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue

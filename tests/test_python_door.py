@@ -88,6 +88,9 @@ def test_keywords_are_overrides_and_a_run_prints_in_one_line():
     accuracy = f"accuracy {100 * run.last_round()['accuracy_mean']:.2f} %"
     data = run.meta["experiment"] or run.meta["data"]
     assert repr(run) == f"<Run {data} fedprox seed 3: done, 4 rounds, {accuracy}>"
+    table = run._repr_html_()
+    assert table.startswith("<table><caption>&lt;Run ")
+    assert f"<th>mean accuracy</th><td>{accuracy.removeprefix('accuracy ')}</td>" in table
     assert fedbench.sweep(**mapping | {"seed": [3]}) == [run]
     with pytest.raises(RequestError, match=r"^algo=fedavg and algo=fedprox are both given"):
         fedbench.run("algo=fedavg", algo="fedprox")
@@ -273,7 +276,9 @@ def test_a_sweep_returns_its_runs_and_report_and_plot_what_they_wrote(capsys):
     assert written == Path("results/report/index.html")
     assert written.exists()
     assert "differences in test loss" in capsys.readouterr().out
-    drawn = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True).page
+    plotted = fedbench.plot(y="test_loss", where=["algo=fedavg"], log=True)
+    drawn = plotted.page
+    assert plotted._repr_png_() == drawn.read_bytes()
     assert drawn == Path("results/plots/test_loss_over_round_by_algo.png")
     assert drawn.exists()
     # though the package of reports has been imported

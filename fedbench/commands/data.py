@@ -7,14 +7,19 @@ from pathlib import Path
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
-from fedbench.core.atomic_files import writing
+from fedbench.core.atomic_files import replace_file, writing
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
-from fedbench.data.describe import draw_labels, facts, owned
+from fedbench.data.dataset import FederatedDataset
+from fedbench.data.describe import draw_labels, facts, label_counts, owned
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.given import write
+from fedbench.reports.charts import label_matrix
+from fedbench.reports.page import render_page
 from fedbench.runs.build_data import as_given, federated, read_examples
 from fedbench.runs.source_files import official_files
+
+_CELLS = 20_000  # maximum number of cells of a label matrix
 
 
 def execute(
@@ -85,7 +90,7 @@ def _verify(config: RunConfig) -> int:
 
 
 def _show(config: RunConfig) -> None:
-    """Describe the data set in numbers and a picture."""
+    """Describe the data set in numbers, a picture and a page."""
     name = config.names.data
     data = federated(config)
     for fact, text in {"data": name, **facts(data)}.items():
@@ -96,7 +101,23 @@ def _show(config: RunConfig) -> None:
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         draw_labels(data, path, name)
-    print(f"written: {path}")
+    page = folder / "labels.html"
+    replace_file(page, _label_page(name, data))
+    print(f"written: {path} and {page.name}, where a pointer shows the counts")
+
+
+def _label_page(name: str, data: FederatedDataset) -> str:
+    """Return the page with the label matrix of a data set."""
+    counts = label_counts(data)[: _CELLS // data.classes]
+    return render_page(
+        "labels.html",
+        charts=True,
+        title=name,
+        facts=facts(data),
+        chart=label_matrix(counts),
+        shown=len(counts),
+        clients=data.num_clients,
+    )
 
 
 def _export(config: RunConfig, path: Path) -> None:

@@ -24,6 +24,12 @@ class CommandResult:
     page: Path | None = None
     runs: tuple[Run, ...] = ()
 
+    def _repr_png_(self) -> bytes | None:
+        """Return the picture that the command wrote, which a notebook shows; None without one."""
+        if self.page is None or self.page.suffix != ".png":
+            return None
+        return self.page.read_bytes()
+
 
 def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
     """Print the errors of runs, and commands that repeat the failed runs."""

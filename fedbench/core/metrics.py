@@ -5,7 +5,7 @@ is described anywhere else. Its entries are in ``metrics.yaml``. This module doe
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -99,6 +99,16 @@ def metric_info(name: str) -> MetricInfo:
         return CATALOGUE[name]
     label = name.replace("_", " ")
     return MetricInfo(name, label, label)
+
+
+def metric_texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the numbers of a round as texts with units, by label."""
+    texts = {}
+    for name, value in row.items():
+        if name != "round" and isinstance(value, int | float):
+            info = metric_info(name)
+            texts[info.label] = f"{info.text(info.factor * value)} {info.unit}".rstrip()
+    return texts
 
 
 def is_field(name: object) -> bool:

@@ -309,6 +309,55 @@ def _gain(difference: Difference, sign: int) -> dict[str, Any]:
     }
 
 
+# ---- labels of clients
+
+
+def label_matrix(counts: np.ndarray) -> Spec:
+    """Return a chart of the share of each class in each client's examples.
+
+    Args:
+        counts: The examples of each class per client, [N, classes].
+    """
+    sizes = counts.sum(1)
+    cells = []
+    for client, label in zip(*map(np.ndarray.tolist, counts.nonzero()), strict=True):
+        count = int(counts[client, label])
+        cell = {
+            "client": client,
+            "class": label,
+            "examples": count,
+            "share": round(count / int(sizes[client]), 4),
+        }
+        cells.append(cell)
+    colour = {
+        "field": "share",
+        "type": "quantitative",
+        "scale": {"scheme": "viridis", "type": "sqrt", "domain": [0, 1]},
+    }
+    shown = [
+        _shown("client", "client"),
+        _shown("class", "class"),
+        _shown("examples", "examples"),
+        _shown("share", "share"),
+    ]
+    return {
+        **_SIZE,
+        "height": 60 + max(200, 8 * counts.shape[1]),
+        "data": {"values": cells},
+        "encoding": {"x": _place("client"), "y": _place("class")},
+        "layer": [{"mark": "rect", "encoding": {"color": colour, "tooltip": shown}}],
+    }
+
+
+def _place(field: str) -> Spec:
+    """Return the encoding of a number by place, without gaps between neighbours."""
+    return {
+        "field": field,
+        "type": "ordinal",
+        "axis": {"labelOverlap": True, "labelAngle": 0},
+    }
+
+
 # ---- parts of charts
 
 

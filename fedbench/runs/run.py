@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from fedbench.core.atomic_files import NotWritten
 from fedbench.core.checksums import check_files, content_checksum, read_with_checksum
 from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import reason_of
+from fedbench.core.metrics import metric_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +94,14 @@ class Run:
             if accuracy is not None:
                 facts.append(f"accuracy {100 * accuracy:.2f} %")
         return f"<Run {name} seed {self.meta['seed']}: {', '.join(facts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the numbers of the last evaluated round as a table, which a notebook shows."""
+        numbers = metric_texts(self.last_round()) if self.begun else {}
+        rows = []
+        for label, text in numbers.items():
+            rows.append(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>")
+        return f"<table><caption>{html.escape(repr(self))}</caption>{''.join(rows)}</table>"
 
     @property
     def place(self) -> Path:

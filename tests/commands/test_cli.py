@@ -562,7 +562,8 @@ def test_data_show_and_prepare(fed, raw):
     status, out, err = fed("data", "show", "mnist_iid", *keys)
     assert status == 0, err
     assert "clients" in out[1]
-    assert out[-1] == "written: results/data/mnist_iid/labels.png"
+    assert out[-1].startswith("written: results/data/mnist_iid/labels.png and labels.html")
+    assert (raw.parents[1] / "results/data/mnist_iid/labels.html").stat().st_size > 500_000
     _, out, _ = fed("data", "prepare", "synthetic_leaf", "data.clients=5")
     assert out[0].startswith("synthetic_leaf: 5 clients, ")
 

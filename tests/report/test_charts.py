@@ -16,7 +16,15 @@ from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.canvas import Look, looks
-from fedbench.reports.charts import VEGA_LITE, curve_chart, dumbbells, heat_map, library, mean_chart
+from fedbench.reports.charts import (
+    VEGA_LITE,
+    curve_chart,
+    dumbbells,
+    heat_map,
+    label_matrix,
+    library,
+    mean_chart,
+)
 from fedbench.reports.panels import Panel, Series
 from fedbench.reports.table_pages import main_table
 
@@ -207,3 +215,13 @@ def test_there_is_no_heat_map_without_a_baseline_or_for_one_setting():
     block = SimpleNamespace(title="iid", differences=())
     assert heat_map(compared(None, block, block)) is None
     assert heat_map(compared("fedavg", block)) is None
+
+
+def test_a_label_matrix_has_the_classes_that_clients_have():
+    spec = label_matrix(np.array([[3, 1], [0, 0], [0, 2]]))
+    assert spec["data"]["values"] == [
+        {"client": 0, "class": 0, "examples": 3, "share": 0.75},
+        {"client": 0, "class": 1, "examples": 1, "share": 0.25},
+        {"client": 2, "class": 1, "examples": 2, "share": 1.0},
+    ]
+    assert compiled(spec)

@@ -10,8 +10,8 @@ from browsing import fits
 from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.reports.canvas import looks
-from fedbench.reports.charts import curve_chart
-from fedbench.reports.page import Content
+from fedbench.reports.charts import curve_chart, label_matrix
+from fedbench.reports.page import Content, render_page
 from fedbench.reports.page import page as html
 from fedbench.reports.panels import Panel, Series
 from fedbench.reports.plots import DrawnFigure, curves, drawn
@@ -132,7 +132,7 @@ def charted(tmp_path):
 
 def first_chart(tab):
     """The first chart, drawn, and a function for the text that a pointer in its middle shows."""
-    plate = tab.locator("figure .plate:has(.live)").first
+    plate = tab.locator(".plate:has(.live)").first
     plate.scroll_into_view_if_needed()
     canvas = plate.locator(".charts .marks").first
     canvas.wait_for()
@@ -218,3 +218,23 @@ def test_many_lines_are_hidden_and_shown_at_once(visit, tmp_path):
     assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["false"] * 9
     plate.get_by_role("button", name="method 3").click()
     assert "method 3" in hovered()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_pointer_shows_the_counts_of_a_label_matrix(visit, tmp_path, width):
+    file = tmp_path / "labels.html"
+    text = render_page(
+        "labels.html",
+        charts=True,
+        title="mnist_iid",
+        facts={"clients": "5"},
+        chart=label_matrix(np.full((3, 5), 7)),
+        shown=3,
+        clients=5,
+    )
+    file.write_text(text, encoding="utf-8")
+    tab = visit(file, width)
+    _, hovered = first_chart(tab)
+    assert {"examples\t7", "share\t0.2"} <= set(hovered().split("\n"))
+    assert "the first 3 of 5 clients" in tab.locator("#labels").inner_text()
+    assert fits(tab)

@@ -9,7 +9,7 @@ from fedbench.analysis.curves import curve_of
 from fedbench.analysis.data_text import title_of
 from fedbench.analysis.settings import by_setting, distinguishing
 from fedbench.core.config_values import config_value, keys_text
-from fedbench.core.metrics import metric_info
+from fedbench.core.metrics import metric_info, metric_texts
 from fedbench.reports.canvas import Look, looks
 from fedbench.reports.charts import Spec, curve_chart
 from fedbench.reports.figures import OWN_FIELDS, client_panels, curve_series
@@ -80,7 +80,7 @@ def _run_values(run: Run, last: Mapping[str, Any]) -> dict[str, Any]:
         "remarks": meta.get("remarks", []),
         "command": f"fedbench {command}",
         "facts": facts,
-        "numbers": _numbers(last),
+        "numbers": metric_texts(last),
         "departures": departures,
         "config": config,
     }
@@ -111,16 +111,6 @@ def _facts(run: Run, last: Mapping[str, Any]) -> dict[str, str]:
         "commit": commit,
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
     }
-
-
-def _numbers(last: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metrics of a round as text with units, by label."""
-    numbers = {}
-    for name, value in last.items():
-        if name != "round" and isinstance(value, int | float):
-            info = metric_info(name)
-            numbers[info.label] = f"{info.text(info.factor * value)} {info.unit}"
-    return numbers
 
 
 # ---- charts
