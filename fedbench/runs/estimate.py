@@ -5,12 +5,14 @@ state on a CPU, and batches and random draws are functions of keys. The results 
 stay the same.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from timeit import timeit
 
 import numpy as np
 
+from fedbench.core.errors import reason_of
 from fedbench.core.randomness import sample_cohort
 from fedbench.data.dataset import Rows
 from fedbench.runs.build import PreparedRun
@@ -28,8 +30,9 @@ _SHORT = 60.0  # seconds; shorter runs are not announced
 def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
     """Return the estimated duration of a run that has not begun.
 
-    The result is None if the run is short, or if the user's code might notice the rehearsal. On a
-    GPU, and in compiled or stacked code, rounds are so short that their own times are known sooner.
+    The result is None if the run is short, if the user's code might notice the rehearsal, or, with a
+    message, if the rehearsal fails. On a GPU, and in compiled or stacked code, rounds are so short
+    that their own times are known sooner.
 
     Args:
         prepared: The run.
@@ -48,7 +51,8 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         return None
     try:
         step, block = _rehearse(prepared, trained * rounds / _EXAMPLES) / engine.workers
-    except Exception:  # an estimate ends no run: a method may refuse a single client
+    except Exception as error:  # an estimate ends no run: a method may refuse a single client
+        print(f"fedbench: no estimate of the time: {reason_of(error)}", file=sys.stderr)
         return None
 
     data = prepared.data

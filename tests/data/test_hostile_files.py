@@ -284,12 +284,12 @@ WRONG = {
     "leaf is deep": (
         "leaf",
         lambda d: write(d / "d.json", "[" * 200_000),
-        "maximum recursion depth",
+        "maximum recursion depth|Stack overflow",
     ),
     "indices are deep": (
         "indices",
         lambda d: write(d / "p.json", "[" * 200_000),
-        "maximum recursion depth",
+        "maximum recursion depth|Stack overflow",
     ),
     "indices surrogate": (
         "indices",

@@ -93,12 +93,13 @@ def test_a_run_that_takes_less_than_a_minute_is_not_announced(clock, monkeypatch
     assert estimate(run, 20) is None
 
 
-def test_an_error_of_the_rehearsal_ends_no_run(clock, monkeypatch):
+def test_an_error_of_the_rehearsal_ends_no_run(clock, monkeypatch, capsys):
     def refuse(*_):
-        raise ZeroDivisionError
+        raise ZeroDivisionError("no clients")
 
     monkeypatch.setattr(estimates, "run_round", refuse)
     assert estimate(prepared("rounds=20"), 20) is None
+    assert capsys.readouterr().err == "fedbench: no estimate of the time: no clients\n"
 
 
 METHODS = ["scaffold", "afl", "ditto", "fafed", "fedmdfg", "pfedme", "drfa", "adafedadam"]

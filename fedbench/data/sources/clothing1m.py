@@ -19,7 +19,7 @@ from fedbench.data.files.readers import read_text
 from fedbench.data.sources._images import decode
 
 _CLASSES = 14
-_LABELS = [str(label) for label in range(_CLASSES)]
+_LABELS = {str(label): label for label in range(_CLASSES)}
 
 
 def _files(train: str) -> Files:
@@ -116,5 +116,5 @@ def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     names = read_text(keys).split()
     fault = f"names an image without a label from 0 to {_CLASSES - 1} in {labels.name}"
     with reading(keys, fault, "take both from one release"):
-        y = [_LABELS.index(table[name]) for name in names]
+        y = [_LABELS[table[name]] for name in names]
     return names, np.array(y, dtype=np.int64)
