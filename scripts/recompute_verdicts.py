@@ -686,6 +686,8 @@ class Numbers:
         if name is None:
             raise Unknown(f"no other weights of {number.field}")
         if side.part not in self.paper.tables:
+            if self.reading.round == "best":
+                raise Unknown("the best value of a curve")
             return name  # the last value of a curve
         at = self.paper.tables[side.part].round
         if self.reading.round != "adopted":
@@ -1080,17 +1082,20 @@ class Claims:
         contests: Sequence[Contest],
         reading: Reading,
     ) -> "Verdict":
-        """Return the verdict on a claim under a reading."""
-        explored = self._judged(contests, reading, self.exploratory, ALPHA)
+        """Return the verdict on a claim under a reading.
+
+        The planned runs are used for all readings if they decide the adopted one.
+        """
         first = self._first_plan(claim)
-        if first is None:
-            return explored
-        plan, runs = first
-        level = ALPHA / plan.looks
-        confirmed = self._judged(contests, reading, runs, level)
-        if confirmed.judged.word == NOT_RUN:
-            return explored
-        return confirmed._replace(explored=explored.judged.word)
+        if first is not None:
+            plan, runs = first
+            level = ALPHA / plan.looks
+            adopted = self._judged(contests, ADOPTED, runs, level)
+            if adopted.judged.word != NOT_RUN:
+                explored = self._judged(contests, ADOPTED, self.exploratory, ALPHA)
+                confirmed = self._judged(contests, reading, runs, level)
+                return confirmed._replace(explored=explored.judged.word)
+        return self._judged(contests, reading, self.exploratory, ALPHA)
 
     def _first_plan(self, claim: str) -> tuple[Plan, Runs] | None:
         """Return the first complete plan that contains a claim with its present check."""
