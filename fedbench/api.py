@@ -17,8 +17,9 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, to_overrides
 from fedbench.config.user_sources import user_code_from
 from fedbench.core.config_values import leaves
+from fedbench.core.errors import RequestError
 from fedbench.core.files import existing_directory
-from fedbench.runs.cached_run import cached_run
+from fedbench.runs.cached_run import announce_earlier_names, cached_run
 from fedbench.runs.executors.options import make_executor
 from fedbench.runs.run import Run
 
@@ -54,6 +55,7 @@ def run(
     with _user_code(config_dir) as folder:
         texts = to_overrides(overrides) + to_overrides(keys)
         config = Composer(folder).config(texts)
+        announce_earlier_names([config])
         return cached_run(config).run
 
 
@@ -67,12 +69,18 @@ def trained_model(run: Run, *, config_dir: str | Path | None = None) -> nn.Modul
         config_dir: As for ``fedbench.run``, if the run has parts of your own.
 
     Raises:
-        RequestError: If the run is not finished, or its model cannot be read.
+        RequestError: If the run is not finished, its model cannot be read, or its overrides now
+            stand for other settings than those of the run.
     """
     from fedbench.runs.build import model_from
 
     with _user_code(config_dir) as folder:
         config = Composer(folder).config(run.meta["overrides"])
+        if config.digest != run.meta["hash"]:
+            raise RequestError(
+                f"the overrides of {run.path} now stand for other settings (hash {config.digest}): "
+                "files in conf/, your code or this version of fedbench have changed since the run"
+            )
         return model_from(config, run.path / "model.safetensors")
 
 

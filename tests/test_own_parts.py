@@ -346,6 +346,10 @@ class Sizeless(Codec):
     def decoded(self, x, draw, at):
         return changed(x, self.wrong)
 
+class Sized(Codec):
+    def size(self, count, b):
+        return 1
+
 class Coder(Sizeless):
     def size(self, count, b):
         return 0.5 * count if self.wrong == "size" else count
@@ -364,6 +368,8 @@ FILES = {
     "defence/ruler.yaml": "_target_: wrong.Ruler\nf: 1\nrule: mean\nbefore: none\nwrong: ''\n",
     "compression/coder.yaml": "_target_: fedbench.scenarios.compression.compression\n"
     "up: {_target_: wrong.Coder, kind: none, wrong: ''}\ndown: {kind: none, feedback: none}\n",
+    "compression/sized.yaml": "_target_: fedbench.scenarios.compression.compression\n"
+    "up: {_target_: wrong.Sized, kind: none}\ndown: {kind: none, feedback: none}\n",
 }
 
 

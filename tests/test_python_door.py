@@ -4,6 +4,7 @@ import importlib
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,6 +25,7 @@ from fedbench.config.overrides import as_value, parse_overrides, quoted, to_over
 from fedbench.core.errors import RequestError
 from fedbench.runs import training as runner
 from fedbench.runs.build_data import shared_data
+from fedbench.runs.run import read_run
 
 pytestmark = pytest.mark.whole
 
@@ -46,6 +48,23 @@ def test_a_trained_model_predicts_as_the_run_did():
         guesses = fedbench.trained_model(run)(data.features(rows)).argmax(1)
     share = (guesses == data.labels(rows)).double().mean()
     assert float(share) == pytest.approx(run.last_round()["accuracy_mean_weighted"])
+
+
+def test_a_trained_model_has_the_precision_of_its_run_and_its_settings():
+    run = fedbench.run(f"algo=fedavg engine.precision=float64 {SMALL}")
+    assert {v.dtype for v in fedbench.trained_model(run).parameters()} == {torch.float64}
+    other = replace(run, meta=run.meta | {"hash": "0123456789"})
+    with pytest.raises(RequestError, match="now stand for other settings"):
+        fedbench.trained_model(other)
+
+
+def test_a_damaged_run_has_a_text_as_well():
+    run = fedbench.run(f"algo=fedavg seed=7 {SMALL}")
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write("{}")
+    again = read_run(run.path)
+    assert "damaged" in repr(again)
+    assert "damaged" in again._repr_html_()
 
 
 def test_an_unfinished_run_has_no_trained_model(tmp_path):

@@ -7,7 +7,7 @@ import yaml
 
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
-from fedbench.runs.cached_run import cached_run
+from fedbench.runs.cached_run import announce_earlier_names, cached_run
 
 
 def execute(
@@ -36,6 +36,8 @@ def execute(
         print(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
         return CommandResult()
 
-    outcome = cached_run(composer.config(overrides))
+    config = composer.config(overrides)
+    announce_earlier_names([config])
+    outcome = cached_run(config)
     outcome.say()
     return CommandResult(0 if outcome.run.meta["status"] == "done" else 1)

@@ -175,7 +175,7 @@ class Composer:
         Existing keys are set here. Hydra adds new keys, and explains why an override cannot be set.
         """
         _check_values_and_keys(overrides)
-        _refuse_repeated_groups(overrides)
+        refuse_repeated_groups(overrides)
         chosen = tuple(o.text for o in overrides if o.chooses)
         try:
             tree, choices = self._of_groups(chosen)
@@ -290,17 +290,18 @@ def _check_values_and_keys(overrides: Sequence[Override]) -> None:
             )
 
 
-def _refuse_repeated_groups(overrides: Sequence[Override]) -> None:
-    """Raise a RequestError if a config group has two choices; Hydra would take the last one."""
+def refuse_repeated_groups(overrides: Sequence[Override]) -> None:
+    """Raise a RequestError if a config group is chosen twice; Hydra would take the last choice."""
     chosen: dict[str, Override] = {}
     for o in overrides:
         if not o.chooses:
             continue
         first = chosen.setdefault(o.key, o)
         if first.text != o.text:
+            values = [text.partition("=")[2] for text in (first.text, o.text)]
             raise RequestError(
                 f"{first.text} and {o.text} are both given; remove one, "
-                f"or type -m {o.key}={first.value},{o.value} to run both"
+                f"or type -m {o.key}={','.join(values)} to run both"
             )
 
 

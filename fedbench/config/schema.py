@@ -234,6 +234,21 @@ class Keys(_Keys):
     objective: Annotated[str, Field(min_length=1)]
     tuned_on: tuple[Natural, ...]
 
+    def evaluates(self, round: int, ends: bool) -> bool:
+        """Return whether the model is evaluated after a round; ``ends``: it is the last one."""
+        return ends or round % self.eval_every == 0
+
+    def keeps_clients(self, round: int, ends: bool) -> bool:
+        """Return whether the per-client table of an evaluated round is kept."""
+        if isinstance(self.keep_clients, tuple):
+            return round in self.keep_clients
+        return ends or self.keep_clients == "all"
+
+    def evaluates_training(self, round: int, ends: bool) -> bool:
+        """Return whether an evaluation includes the training examples."""
+        due = ends or round % self.eval_train_every == 0
+        return due or self.keeps_clients(round, ends)
+
 
 @dataclass(frozen=True)
 class RunConfig(Keys):

@@ -78,20 +78,19 @@ def curve_chart(panel: Panel, log_y: bool = False) -> Spec:
     positive = [{"filter": "datum.low > 0"}] if log_y else []
     return {
         **_chart(panel, map(_curve, panel.series)),
-        "transform": [_SHOWN, {"flatten": ["x", "mean", "low", "high"]}, *positive],
+        "transform": [_SHOWN, {"flatten": ["x", "mean", "low", "high", "seeds"]}, *positive],
         "layer": [band, line, points],
     }
 
 
 def _curve(series: Series) -> dict[str, Any]:
     """Return a line's name, and the mean, the lowest and the highest value by x."""
-    values = pd.DataFrame(series.y.T, index=series.x).replace([np.inf, -np.inf], np.nan)
-    values = values.dropna(how="all")
+    values = _finite(series.y.T).set_axis(series.x).dropna(how="all")
     chosen = np.linspace(0, len(values) - 1, min(len(values), _POINTS))
     values = values.iloc[chosen.round().astype(int)]
     return {
         "name": series.label,
-        "seeds": len(series.y),
+        "seeds": values.count(axis=1).tolist(),
         "x": _rounded(values.index),
         "mean": _rounded(values.mean(axis=1)),
         "low": _rounded(values.min(axis=1)),
@@ -142,11 +141,14 @@ def mean_chart(panel: Panel) -> Spec:
 
 def _means(series: Series) -> list[dict[str, Any]]:
     """Return the points of a line with their means and the ends of their bars."""
-    y = pd.DataFrame(series.y).replace([np.inf, -np.inf], np.nan).dropna(axis=1, how="all")
-    x = pd.DataFrame(np.atleast_2d(series.x))[y.columns]
+    x = _finite(np.atleast_2d(series.x))
+    y = _finite(series.y)
     rows = []
-    for place in map(int, y.columns):
-        row: dict[str, Any] = {"name": series.label, "at": place, "seeds": len(series.y)}
+    for place in range(y.shape[1]):
+        seeds = int(y[place].count())
+        if not seeds or not x[place].count():
+            continue
+        row: dict[str, Any] = {"name": series.label, "at": place, "seeds": seeds}
         if place < len(series.texts):
             row["text"] = series.texts[place]
         for axis, numbers in (("x", x[place]), ("y", y[place])):
@@ -256,7 +258,7 @@ def heat_map(compared: ComparedRuns) -> Spec | None:
         for difference in block.differences:
             if isfinite(difference.paired.mean):  # JSON has no infinity
                 cells.append({"setting": block.title, **_gain(difference, sign)})
-    largest = max((abs(cell["gain"]) for cell in cells), default=1.0)
+    largest = max((abs(cell["gain"]) for cell in cells), default=0.0) or 1.0
     title = f"gain over {compared.baseline}: {compared.metric.axis}"
     shown = [
         _shown("setting", "setting"),
@@ -408,6 +410,11 @@ def _shown(field: str, title: str) -> Spec:
 def _dashes(look: Look) -> list[float]:
     """Return the dashes of a line in the unit of Vega-Lite."""
     return [1, 0] if isinstance(look.dashes, str) else [2 * length for length in look.dashes[1]]
+
+
+def _finite(values: np.ndarray) -> pd.DataFrame:
+    """Return values as a table, with NaN for infinite ones, which JSON lacks."""
+    return pd.DataFrame(values).replace([np.inf, -np.inf], np.nan)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

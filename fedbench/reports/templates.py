@@ -26,6 +26,7 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+ENVIRONMENT.policies["json.dumps_kwargs"] = {"allow_nan": False}  # a browser cannot read NaN
 ENVIRONMENT.globals |= {
     "badges": BADGES,
     "filters": filters,

@@ -457,7 +457,7 @@ def model_from(config: RunConfig, file: Path) -> nn.Module:
     """
     model = _model(config, shared_data(config)).to_empty(device="cpu")
     with reading(file, "cannot be read as the model of this run"):
-        model.load_state_dict(load_file(file))
+        model.load_state_dict(load_file(file), assign=True)  # in the precision of the run
     return model.eval()
 
 

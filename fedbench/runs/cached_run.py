@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,13 @@ def check_method(config: RunConfig) -> None:
         checked_options(config.algo, "algo", METHOD_ARGUMENTS)
 
 
+def announce_earlier_names(configs: Iterable[RunConfig]) -> None:
+    """Tell the user which of the data sets chosen by name have better names by now."""
+    for data in dict.fromkeys(c.names.data for c in configs if c.names.experiment is None):
+        if remark := earlier_name(data):
+            print(f"fedbench: data={data}: {remark}", file=sys.stderr)
+
+
 def is_cached(config: RunConfig) -> bool:
     """Return whether the run of a configuration can be loaded from disk."""
     path = config.path
@@ -115,8 +122,6 @@ def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     if is_cached(config):
         return _from_disk(config)
 
-    if config.names.experiment is None and (remark := earlier_name(config.names.data)):
-        print(f"fedbench: data={config.names.data}: {remark}", file=sys.stderr)
     check_method(config)  # before the data are read, which takes longer
     with on_signal(end_at_once):
         from fedbench.runs.build import build

@@ -18,6 +18,7 @@ from fedbench.data.dataset import Rows
 from fedbench.runs.build import PreparedRun
 from fedbench.runs.progress import Estimate, duration
 from fedbench.simulation.client_states import StateAllocator
+from fedbench.simulation.evaluation import examples_of
 from fedbench.simulation.loop import Simulation, run_round, simulate
 from fedbench.simulation.measurements import Measurements
 
@@ -30,9 +31,9 @@ _SHORT = 60.0  # seconds; shorter runs are not announced
 def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
     """Return the estimated duration of a run that has not begun.
 
-    The result is None if the run is short, if the user's code might notice the rehearsal, or, with a
-    message, if the rehearsal fails. On a GPU, and in compiled or stacked code, rounds are so short
-    that their own times are known sooner.
+    The result is None if the run is short, if the user's code might notice the rehearsal, or if the
+    rehearsal fails, which is printed. On a GPU, and in compiled or stacked code, rounds are so
+    short that their own times are known sooner.
 
     Args:
         prepared: The run.
@@ -55,15 +56,10 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         print(f"fedbench: no estimate of the time: {reason_of(error)}", file=sys.stderr)
         return None
 
-    data = prepared.data
-    ids = prepared.sample  # None selects all clients
-    test = data.test.counts[slice(1) if data.central else ids].sum()
-    also_train = data.train.counts[ids].sum()
-    evaluated = rounds // config.eval_every * test
-    evaluated += rounds // max(config.eval_every, config.eval_train_every) * also_train
-    first = block * (test + also_train)
+    first, later = _evaluated_examples(prepared, rounds)
+    first *= block
     train = step * trained
-    evaluation = block * evaluated / rounds
+    evaluation = block * later / rounds
     seconds = first + rounds * (train + evaluation)
     if seconds < _SHORT:
         return None
@@ -72,6 +68,25 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         f"and {duration(evaluation)} of evaluation each; first evaluation {duration(first)})"
     )
     return seconds, text
+
+
+def _evaluated_examples(prepared: PreparedRun, rounds: int) -> tuple[int, int]:
+    """Return the numbers of examples evaluated before the first round and after all rounds."""
+    data = prepared.data
+    config = prepared.config
+    ids = prepared.sample
+    if ids is None:
+        ids = np.arange(data.num_clients)
+    tested = ids[:1] if data.central else ids
+
+    def examples(round: int) -> int:
+        ends = round == rounds
+        if not config.evaluates(round, ends):
+            return 0
+        train = config.evaluates_training(round, ends)
+        return examples_of(data, train, ids, tested)
+
+    return examples(0), sum(map(examples, range(1, rounds + 1)))
 
 
 def _trained_examples(prepared: PreparedRun) -> int:

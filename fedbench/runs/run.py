@@ -89,15 +89,19 @@ class Run:
     def __repr__(self) -> str:
         name = f"{self.meta['experiment'] or self.meta['data']} {self.meta['algo']}"
         facts = [f"{self.outcome}, {self.config['rounds']} rounds"]
-        if self.counts:
-            accuracy = self.last_round()["accuracy_mean"]
-            if accuracy is not None:
+        try:
+            if self.counts and (accuracy := self.last_round()["accuracy_mean"]) is not None:
                 facts.append(f"accuracy {100 * accuracy:.2f} %")
+        except DamagedRun:
+            facts.append("damaged")
         return f"<Run {name} seed {self.meta['seed']}: {', '.join(facts)}>"
 
     def _repr_html_(self) -> str:
         """Return the numbers of the last evaluated round as a table, which a notebook shows."""
-        numbers = metric_texts(self.last_round()) if self.begun else {}
+        try:
+            numbers = metric_texts(self.last_round()) if self.begun else {}
+        except DamagedRun as error:
+            numbers = {"damaged": str(error)}
         rows = []
         for label, text in numbers.items():
             rows.append(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>")

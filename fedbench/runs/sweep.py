@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from fedbench.config.compose import Composer
+from fedbench.config.compose import Composer, refuse_repeated_groups
 from fedbench.config.overrides import MOST_RUNS, Override, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.runs.cached_run import check_method, is_cached
+from fedbench.runs.cached_run import announce_earlier_names, check_method, is_cached
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -48,8 +48,10 @@ def sweep_configs(
     Raises:
         RequestError: If a combination is invalid; invalid keys and choices are reported first.
     """
+    refuse_repeated_groups(overrides)
     # compose all before torch is imported
     configs = [composer.config(run) for run in combinations(overrides)]
+    announce_earlier_names(configs)
     settings = {}
     for config in configs:
         if not is_cached(config):

@@ -209,7 +209,7 @@ class TrainingSession:
 
     def evaluates(self, round: int) -> bool:
         """Return whether the model is evaluated after round ``round``."""
-        return round % self.prepared.config.eval_every == 0 or round == self.rounds
+        return self.prepared.config.evaluates(round, round == self.rounds)
 
     def train(self, signal: Callable[[], int | None]) -> None:
         """Run the remaining rounds, or stop earlier if the model diverges.
@@ -281,19 +281,16 @@ class TrainingSession:
         self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
 
         ends = round == self.rounds or not self.finite
-        keep = config.keep_clients
-        kept = ends if keep == "last" else keep == "all" or round in keep
-        with_train = kept or ends or round % config.eval_train_every == 0
         evaluation = evaluate(
             self.measurements,
             snapshot.data,
             deployed,
-            with_train,
+            config.evaluates_training(round, ends),
             sample,
             partial(self.follow, round),
         )
         measured = self._measured(snapshot, evaluation)
-        if kept:
+        if config.keeps_clients(round, ends):
             table = evaluation.per_client(snapshot.data.names)
             table |= client_columns(snapshot.server, evaluation.ids)
             self.recorder.keep_clients(round, table)

@@ -25,6 +25,7 @@ from fedbench.core.types import (
     lengths,
     nbytes,
 )
+from fedbench.core.user_code import is_own
 from fedbench.core.validation import choice
 from fedbench.scenarios import compressors
 from fedbench.scenarios.allowed import Demand
@@ -88,6 +89,12 @@ class Codec:
     population: Population
 
     def __post_init__(self) -> None:
+        if is_own(self.size) and not is_own(self.decoded):
+            name = type(self).__name__
+            raise RequestError(
+                f"{name} has size(count, b) and must also have decoded(x, draw, at), the vectors "
+                "that the receiver decodes"
+            )
         if self.side == "down":
             choice("feedback", self.feedback, ("none",))
         dimensions = map(len, self.population.shapes)

@@ -298,8 +298,8 @@ class Privacy(Layer):
             share = 1 / self.clients
             if self.failure >= min(share, _LARGE_DELTA):
                 spent += (
-                    f"; this δ protects no client: it should be far below 1/N = {share:.3g}; "
-                    "set privacy.delta, such as 1e-5"
+                    f"; this δ is too large: it should be far below 1/N = {share:.3g}; "
+                    f"set privacy.delta, such as {min(1e-5, share / 100):.0e}"
                 )
             return [*algo.remarks(server), f"privacy: {spent}"]
 

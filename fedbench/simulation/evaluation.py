@@ -113,6 +113,26 @@ class Evaluation:
         return columns
 
 
+def examples_of(
+    data: FederatedDataset,
+    train: bool,
+    ids: np.ndarray,
+    tested: np.ndarray,
+) -> int:
+    """Return the number of examples in an evaluation of the clients ``ids``.
+
+    Args:
+        data: The federated data set.
+        train: Whether the training examples are evaluated, too.
+        ids: Ids of the clients.
+        tested: Ids of the clients whose test examples are evaluated; one for a central test set.
+    """
+    total = data.test.counts[tested].sum()
+    if data.validation is not None:
+        total += data.validation.counts[ids].sum()
+    return int(total + train * data.train.counts[ids].sum())
+
+
 def evaluate(
     measurements: Measurements,
     data: FederatedDataset,
@@ -136,10 +156,7 @@ def evaluate(
     ids = np.arange(data.num_clients) if ids is None else ids
     measured_once = data.central and w.dim() == 1
     tested = ids[:1] if measured_once else ids
-    total = data.test.counts[tested].sum()
-    if data.validation is not None:
-        total += data.validation.counts[ids].sum()
-    total += train * data.train.counts[ids].sum()
+    total = examples_of(data, train, ids, tested)
     done = 0
 
     def measured(examples: int) -> None:

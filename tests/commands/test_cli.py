@@ -341,6 +341,12 @@ def test_a_wrong_request_is_one_line(fed, tmp_path, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_earlier_name_is_remarked_once_in_a_sweep(fed):
+    name = "data=cifar10_dir0.5"
+    _, _, err = fed("-m", "seed=0,1", name, "data_dir=nowhere", "data.download=false")
+    assert err.count("Earlier name of") == 1
+
+
 def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, refuse, tmp_path):
     write_files(
         tmp_path / "own",

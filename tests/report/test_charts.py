@@ -52,20 +52,20 @@ def test_a_curve_has_the_mean_the_lowest_and_the_highest_seed():
     first, second = spec["data"]["values"]
     assert first == {
         "name": "FedAvg",
-        "seeds": 2,
+        "seeds": [2, 2, 2],
         "x": [0, 1, 2],
         "mean": [2, 2, 6],
         "low": [1, 2, 4],
         "high": [3, 2, 8],
     }
-    assert (second["name"], second["seeds"], second["mean"]) == ("FedFa", 1, [5, 5, 5])
+    assert (second["name"], second["seeds"], second["mean"]) == ("FedFa", [1, 1, 1], [5, 5, 5])
     assert compiled(spec)["marks"]
 
 
 def test_rounds_without_a_finite_number_are_left_out():
     spec = curve_chart(panel(curve([[1, NAN, INF, 4], [3, NAN, INF, NAN]], x=[0, 5, 10, 15])))
     (line,) = spec["data"]["values"]
-    assert (line["x"], line["mean"]) == ([0, 15], [2, 4])
+    assert (line["x"], line["mean"], line["seeds"]) == ([0, 15], [2, 4], [2, 1])
 
 
 def test_long_curves_are_thinned_and_keep_their_ends():
@@ -105,7 +105,7 @@ def test_means_have_bars_of_one_std():
     swept = Series(
         "a", np.array([[1.0, 2], [3, 2]]), np.array([[10.0, NAN], [14, NAN]]), look, ("0",)
     )
-    single = Series("b", np.array([7.0]), np.array([[1.0]]), look)
+    single = Series("b", np.array([7.0, INF]), np.array([[1.0, 2]]), look)
     spec = mean_chart(panel(swept, single))
     first, second = spec["data"]["values"]
     spread = 8**0.5  # of 10 and 14

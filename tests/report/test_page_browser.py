@@ -218,6 +218,12 @@ def test_many_lines_are_hidden_and_shown_at_once(visit, tmp_path):
     assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["false"] * 9
     plate.get_by_role("button", name="method 3").click()
     assert "method 3" in hovered()
+    every = plate.locator(".every")
+    assert every.get_attribute("aria-pressed") == "false"
+    every.click()  # shows all
+    assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["true"] * 9
+    plate.get_by_role("button", name="method 3").click()
+    assert every.get_attribute("aria-pressed") == "false"
 
 
 @pytest.mark.parametrize("width", [1280, 400])

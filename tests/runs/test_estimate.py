@@ -54,6 +54,29 @@ def test_it_counts_the_examples_of_a_round_and_of_every_evaluation(clock):
     )
 
 
+@pytest.mark.parametrize(
+    ("rounds", "keys", "tests", "trains"),
+    [
+        # the number of evaluations by hand, of which so many include the training examples
+        (20, ("keep_clients=all",), 21, 21),
+        (20, ("keep_clients=[5,7]",), 21, 5),
+        (9, ("eval_every=10",), 2, 2),
+        (19, ("eval_every=3",), 8, 2),
+        (40, ("eval_every=4",), 11, 3),
+        (20, ("data.validation=0.25",), 21, 3),
+    ],
+)
+def test_it_counts_the_evaluations_of_a_run(clock, rounds, keys, tests, trains):
+    run = prepared("local.batch_size=full", f"rounds={rounds}", *keys)
+    train = run.data.train.counts.sum()
+    test = run.data.test.counts.sum()
+    if run.data.validation is not None:
+        test += run.data.validation.counts.sum()
+    seconds, _ = estimate(run, rounds)
+    evaluated = tests * test + trains * train
+    assert seconds == pytest.approx(rounds * 0.3 * train + 0.05 * evaluated, rel=1e-12)
+
+
 def test_a_central_test_set_is_evaluated_once_and_a_sample_instead_of_all(clock):
     run = prepared("local.batch_size=full", "rounds=20", "eval_every=20")
     counts = run.data.train.counts
@@ -67,7 +90,7 @@ def test_a_central_test_set_is_evaluated_once_and_a_sample_instead_of_all(clock)
     assert sampled[0] == pytest.approx(trained + 0.05 * evaluated, rel=1e-12)
 
 
-def test_short_fast_and_foreign_runs_are_not_rehearsed(clock):
+def test_short_fast_and_foreign_runs_are_not_rehearsed(clock, capsys):
     run = prepared("rounds=20")
     several = SimpleNamespace(world_size=2)
     engine = SimpleNamespace(mode="loop", ranks=run.engine.ranks, workers=2)
@@ -84,6 +107,7 @@ def test_short_fast_and_foreign_runs_are_not_rehearsed(clock):
         assert estimate(other, 20) is None
     assert estimate(run, 1) is None  # too few examples
     assert clock == []
+    assert capsys.readouterr().err == ""  # no error was taken for a reason
 
 
 def test_a_run_that_takes_less_than_a_minute_is_not_announced(clock, monkeypatch):

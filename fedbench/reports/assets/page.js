@@ -214,25 +214,29 @@
       views = await Promise.all(specs.map(embedded));
       filter();
     };
-    const every = (lines, names) => {
-      const button = toggle("all", !hidden.size, (on) => {
+    const buttons = function* () {
+      const colours = new Map(specs.filter(named).flatMap(({ encoding: { color: { scale } } }) => scale.domain.map((name, at) => [name, scale.range[at]])));
+      const names = [...colours.keys()];
+      const whole = () => !names.some((name) => hidden.has(name));
+      const lines = [];
+      const every = toggle("all", whole(), (on) => {
         lines.forEach((line) => { line.setAttribute("aria-pressed", String(on)); });
         hidden.clear();
         if (!on) names.forEach((name) => { hidden.add(name); });
         filter();
       });
-      button.className = "every";
-      return button;
-    };
-    const buttons = function* () {
-      const colours = new Map(specs.filter(named).flatMap(({ encoding: { color: { scale } } }) => scale.domain.map((name, at) => [name, scale.range[at]])));
-      const lines = [];
+      every.className = "every";
       for (const [name, colour] of colours) {
-        const button = toggle(name, !hidden.has(name), (on) => { if (on) hidden.delete(name); else hidden.add(name); filter(); });
+        const button = toggle(name, !hidden.has(name), (on) => {
+          if (on) hidden.delete(name);
+          else hidden.add(name);
+          every.setAttribute("aria-pressed", String(whole()));
+          filter();
+        });
         button.style.setProperty("--line", colour);
         lines.push(button);
       }
-      if (lines.length > 6) yield every(lines, [...colours.keys()]);
+      if (lines.length > 6) yield every;
       yield* lines;
       if (!specs.some(withLines)) return;
       const button = toggle("logarithmic axis", log, (on) => { log = on; draw(); });
@@ -242,7 +246,7 @@
     const outline = (some) => JSON.stringify(some.map(({ title, encoding }) => [title, encoding]));
     live.hidden = false;
     live.parentElement.classList.add("charted");
-    return async (next) => {
+    const show = async (next) => {
       const alike = views.length && outline(next) === outline(specs);
       specs = next;
       if (alike) return views.forEach(({ view }, at) => view.data("lines", structuredClone(specs[at].data.values)).runAsync());
@@ -251,6 +255,11 @@
       live.querySelector(".charts").replaceChildren(...places);
       tools.replaceChildren(...buttons());
       await draw();
+    };
+    let last = Promise.resolve();
+    return (next) => { // one after another
+      last = last.catch(() => undefined).then(() => show(next));
+      return last;
     };
   }
 
@@ -261,7 +270,8 @@
         if (!isIntersecting) continue;
         watch.unobserve(target);
         const live = target.querySelector(".live");
-        charts(live)(JSON.parse(live.querySelector("script").textContent));
+        const specs = JSON.parse(live.querySelector("script").textContent);
+        charts(live)(specs);
       }
     }, { rootMargin: "25%" });
     all(".plate:has(.live script)").forEach((plate) => watch.observe(plate));
