@@ -1,9 +1,9 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
 ``run`` runs one experiment and ``sweep`` runs many; ``load_results`` reads finished runs as pandas
-frames; ``tune``, ``compare``, ``report`` and ``plot`` correspond to the commands of the same names;
-``Algorithm``, ``Averaging``, ``Stage``, ``descent`` and ``server_descent`` are the building blocks
-for your own methods.
+frames, and ``load_run`` reads one of them; ``tune``, ``compare``, ``report`` and ``plot``
+correspond to the commands of the same names; ``Algorithm``, ``Averaging``, ``Stage``, ``descent``
+and ``server_descent`` are the building blocks for your own methods.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbench.api import compare, run, sweep, trained_model, tune
+    from fedbench.api import compare, load_run, run, sweep, trained_model, tune
     from fedbench.commands.plot import plot
     from fedbench.commands.report import report
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "descent",
     "load_results",
+    "load_run",
     "plot",
     "report",
     "run",
@@ -47,7 +48,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("plot", "report"):
         home = f"fedbench.commands.{name}"
-    elif name in ("compare", "run", "sweep", "trained_model", "tune"):
+    elif name in ("compare", "load_run", "run", "sweep", "trained_model", "tune"):
         home = "fedbench.api"
     elif name == "load_results":
         home = "fedbench.runs.results"

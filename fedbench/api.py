@@ -21,7 +21,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import existing_directory
 from fedbench.runs.cached_run import announce_earlier_names, cached_run
 from fedbench.runs.executors.options import make_executor
-from fedbench.runs.run import Run
+from fedbench.runs.run import Run, read_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,13 +59,27 @@ def run(
         return cached_run(config).run
 
 
-def trained_model(run: Run, *, config_dir: str | Path | None = None) -> nn.Module:
+def load_run(directory: str | Path) -> Run:
+    """Return the run in a directory, finished or not.
+
+    Raises:
+        RequestError: If the directory does not exist.
+        DamagedRun: If its files cannot be read.
+    """
+    return read_run(existing_directory("directory", directory))
+
+
+def trained_model(
+    run: Run | str | Path,
+    *,
+    config_dir: str | Path | None = None,
+) -> nn.Module:
     """Return the global model of a finished run, on the CPU and ready for predictions.
 
     The data set is read as well, because it fixes the shapes of the model.
 
     Args:
-        run: The run.
+        run: The run, or its directory.
         config_dir: As for ``fedbench.run``, if the run has parts of your own.
 
     Raises:
@@ -74,6 +88,7 @@ def trained_model(run: Run, *, config_dir: str | Path | None = None) -> nn.Modul
     """
     from fedbench.runs.build import model_from
 
+    run = run if isinstance(run, Run) else load_run(run)
     with _user_code(config_dir) as folder:
         config = Composer(folder).config(run.meta["overrides"])
         if config.digest != run.meta["hash"]:

@@ -33,7 +33,7 @@ def data_text(facts: Tree, experiment: str | None = None) -> str:
     """Return a title: the name of a paper's experiment, or a description of the data.
 
     A description is, for example, 'CIFAR-10, shards (shards_per_client=2), 100 clients,
-    participation 0.1'. If the experiment belongs to no paper, its name precedes the description.
+    10 % per round'. If the experiment belongs to no paper, its name precedes the description.
 
     Args:
         facts: Some of ``data_facts``; missing ones are not mentioned.
@@ -46,9 +46,9 @@ def data_text(facts: Tree, experiment: str | None = None) -> str:
         f"{facts.get('data', 'all data')}{_options(facts, 'data.source.')}",
         f"{rule.rpartition('.')[2]}{_options(facts, 'data.partition.')}",
         f"{facts.get('data.clients', 'null')} clients",
-        f"participation {facts.get('participation', 'null')}",
+        f"{_share(facts.get('participation', 'null'))} per round",
     )
-    text = ", ".join(part for part in parts if not re.search(r"^null\b| null$", part))
+    text = ", ".join(part for part in parts if not re.match(r"null\b", part))
     return f"{experiment}: {text}" if experiment else text
 
 
@@ -65,6 +65,16 @@ def content_of(run: Run, experiment: str | None = None) -> str:
         data_facts(run) | {"data.clients": "null", "participation": "null"},
         experiment,
     )
+
+
+def _share(participation: str) -> str:
+    """Return the clients of a round in words: all, a percentage, or a number."""
+    if participation == "null":
+        return participation
+    value = float(participation)
+    if value == 1:
+        return "all"
+    return f"{100 * value:g} %" if value < 1 else participation
 
 
 def _options(facts: Tree, section: str) -> str:

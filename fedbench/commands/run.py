@@ -7,6 +7,7 @@ import yaml
 
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
+from fedbench.config.overrides import parse_overrides, warn_of_replaced
 from fedbench.runs.cached_run import announce_earlier_names, cached_run
 
 
@@ -37,6 +38,7 @@ def execute(
         return CommandResult()
 
     config = composer.config(overrides)
+    warn_of_replaced(parse_overrides(overrides))
     announce_earlier_names([config])
     outcome = cached_run(config)
     outcome.say()

@@ -36,7 +36,7 @@ def execute(run: str | Path) -> CommandResult:
         "",
         *_numbers(loaded),
         "",
-        f"in Python: fedbench.load_results({str(path)!r})",
+        f"in Python: fedbench.load_run({str(path)!r})",
     ]
     print("\n".join(lines))
     return CommandResult()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
-from fedbench.config.overrides import parse_overrides
+from fedbench.config.overrides import parse_overrides, warn_of_replaced
 from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import is_cached, writing_results
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
@@ -55,6 +55,7 @@ def execute(
 
     composer = Composer(config_dir)
     configs = sweep_configs(axes, composer)
+    warn_of_replaced(axes)
     # refuse an unwritable directory once, not in every run
     for folder in {config.results_dir for config in configs if not is_cached(config)}:
         with writing_results(folder):

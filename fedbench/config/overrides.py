@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,6 +95,17 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     return overrides
 
 
+def warn_of_replaced(overrides: Sequence[Override]) -> None:
+    """Tell the user which overrides are replaced by later ones of the same key."""
+    last: dict[str, Override] = {}
+    for o in overrides:
+        for key in o.keys:
+            earlier = last.get(key, o)
+            if earlier.text != o.text:
+                print(f"fedbench: {o.text} replaces {earlier.text}", file=sys.stderr)
+            last[key] = o
+
+
 def _parsed(text: str) -> Override:
     from hydra.core.override_parser.types import ValueType
 
@@ -116,7 +128,8 @@ def _parsed(text: str) -> Override:
     if is_group and isinstance(value, list):
         several = ",".join(map(str, value))
         raise RequestError(
-            f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}"
+            f"{key} takes one choice, got {typed}; to run each of them, type -m {key}={several}, "
+            "or use fedbench.sweep in Python"
         )
     is_empty = value in (None, "") and key in GROUPS
     if is_group and (is_empty or isinstance(value, bool | int | float)):

@@ -1,6 +1,5 @@
 """The tables that a sweep prints at its end, limited to the width of a terminal."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import fill
@@ -12,6 +11,7 @@ from fedbench.reports.text_table import markdown, markdown_rows
 
 WIDTH = 100  # columns of a terminal
 # leading columns of tables that no paper orders
+_FEW = 5  # with fewer seeds, a prediction interval is over three times as wide as with many
 _FIRST = (
     "accuracy_mean",
     "accuracy_std",
@@ -90,19 +90,15 @@ def _places(table: TableData, metrics: Sequence[str]) -> list[int]:
 
 
 def _agreement(block: RowGroup, places: Sequence[int]) -> str:
-    """Return a sentence on how many of the paper's numbers agree with full rows.
+    """Return a sentence on how many of the paper's numbers are inside the intervals of full rows.
 
     The text is empty if nothing is compared.
     """
-    counts = Counter(
-        line.cells[place].agreement
-        for line in block.lines
-        if line.status == "full"
-        for place in places
-    )
-    compared = counts["inside"] + counts["outside"]
-    return (
-        f"{counts['inside']} of {compared} numbers of the paper agree with ours (≈)"
-        if compared
-        else ""
-    )
+    full = [line.cells[place] for line in block.lines if line.status == "full" for place in places]
+    compared = [cell for cell in full if cell.agreement in ("inside", "outside")]
+    if not compared:
+        return ""
+    inside = sum(cell.agreement == "inside" for cell in compared)
+    text = f"{inside} of {len(compared)} numbers of the paper are inside our 95 % interval (≈)"
+    least = min(cell.n for cell in compared)
+    return f"{text}, which is wide with {least} seeds" if least < _FEW else text

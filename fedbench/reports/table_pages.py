@@ -84,8 +84,9 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
             mean = line.cells[place].mean
             if mean is not None and not line.matched.others:
                 means[row] = mean
-        if len(means) > 1:
-            for row in best_names(means, metric_info(column.metric.field)):
+        winners = best_names(means, metric_info(column.metric.field))
+        if len(winners) < len(means):  # if all are equal, none is the best
+            for row in winners:
                 best[row].add(place)
     return best
 

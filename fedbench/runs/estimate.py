@@ -26,6 +26,7 @@ _EXAMPLES = 32  # maximum size of the one batch; a large model takes seconds for
 _LEAST = 100 * _EXAMPLES  # with fewer examples, the rehearsal would take over 1 % of the run
 _ENOUGH = 0.5  # seconds of an average
 _SHORT = 60.0  # seconds; shorter runs are not announced
+_LONG = 86400.0  # seconds; longer runs are announced with advice
 
 
 def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
@@ -67,6 +68,11 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         f"about {duration(seconds)} on this CPU ({rounds} rounds, {duration(train)} of training "
         f"and {duration(evaluation)} of evaluation each; first evaluation {duration(first)})"
     )
+    if seconds > _LONG:
+        text += (
+            "; fewer rounds or epochs, a larger eval_every, a smaller model or a GPU take less, "
+            "see docs/performance.md"
+        )
     return seconds, text
 
 

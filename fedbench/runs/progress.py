@@ -137,7 +137,11 @@ class RunDisplay(_Display):
 
     def announce(self, estimate: Callable[[], Estimate | None]) -> None:
         """Show how long a new run will take, if it can be estimated."""
-        if self._done or self._listener is _ignore or (expected := estimate()) is None:
+        if self._done or self._listener is _ignore:
+            return
+        if self.terminal:
+            self.bars.update(self._task, facts="estimating the time")
+        if (expected := estimate()) is None:
             return
         seconds, text = expected
         if self._listener is not None:
@@ -267,7 +271,7 @@ class BatchDisplay(_Display):
             others = self.total - len(ended) - len(known)
             seconds = max(*active, (sum(active) + others * mean) / len(running))
             left = f"; about {duration(seconds)} left"
-        elif ended:
+        elif ended and len(ended) < self.total:
             seconds_per_run = (time.monotonic() - self.start) / len(ended)
             left = f"; about {duration(seconds_per_run * (self.total - len(ended)))} left"
         return f"{len(ended)} of {self.total} runs are over: {', '.join(states)}{left}"

@@ -145,6 +145,10 @@ class Frames:
     clients: pd.DataFrame
     damaged: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.runs)} runs, {len(self.rounds)} rounds, {len(self.clients)} clients"
+        return f"<Frames runs, rounds and clients: {sizes}>"
+
 
 def load_results(directory: str | Path = "results") -> Frames:
     """Return the runs below a directory as pandas frames, including unfinished runs.

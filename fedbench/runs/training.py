@@ -226,9 +226,9 @@ class TrainingSession:
             trace = traced(self.recorder.path / "trace.json")
         done = self.last.round if self.last else 0
         display = RunDisplay(self.title, self.rounds, done)
-        display.announce(partial(estimate, self.prepared, self.rounds))
         self.follow = display.evaluating
         with trace as step, display.bars:
+            display.announce(partial(estimate, self.prepared, self.rounds))
             for snapshot in self.snapshots():
                 row = None
                 if self.evaluates(snapshot.round):

@@ -264,7 +264,7 @@ def test_keys_that_matter_separate_blocks(write, report, key, one, other):
 def test_keys_of_methods_and_of_the_machine_separate_no_blocks(write, report, key, one, other):
     write("a", [0.1], {key: one})
     write("b", [0.2], {key: other})
-    shared = ", participation 1" if key == "participation" else ""
+    shared = ", all per round" if key == "participation" else ""
     assert titles(report()) == [f"toy{shared}"]
 
 
@@ -272,7 +272,7 @@ def test_the_number_of_clients_and_the_participation_are_named_as_part_of_the_da
     write("a", [0.1], {"participation": 0.1})
     write("b", [0.1], {"participation": 1.0})
     write("c", [0.1], {"data.clients": 20})
-    message = "found toy, 20 clients: 1 c; toy, participation 0.1: 1 a; toy, particip"
+    message = "found toy, 10 % per round: 1 a; toy, 20 clients: 1 c; toy, all per round: 1 b"
     with pytest.raises(RequestError, match=message):
         report()
 

@@ -121,12 +121,12 @@ def test_show(fed, train):
     accuracy = read_run(path).last_round()["accuracy_mean"]
     words = ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"]
     assert words in [line.split()[:4] for line in out]
-    (line,) = [line for line in out if "load_results" in line]
-    results = eval(
+    (line,) = [line for line in out if "load_run" in line]
+    run = eval(
         line.split(": ", 1)[1],
         {"fedbench": fedbench},
     )
-    assert len(results.rounds) == 5  # rounds 0 to 4
+    assert len(run.rounds()) == 5  # rounds 0 to 4
 
 
 def test_show_needs_one_run(train, refuse):

@@ -25,8 +25,8 @@ RULES = {
     "shards": {TARGET: "fedbench.data.partitions.label.shards", COUNT: 2},
     "iid": {TARGET: "fedbench.data.partitions.basic.iid"},
 }
-SHARDS = "CIFAR-10, shards (shards_per_client=2), 16 clients, participation 1"
-IID = "CIFAR-10, iid, 16 clients, participation 1"
+SHARDS = "CIFAR-10, shards (shards_per_client=2), 16 clients, all per round"
+IID = "CIFAR-10, iid, 16 clients, all per round"
 
 
 def runs_of(root, presets=("cifar10_dir0.05",), rules=("shards", "iid")):
@@ -64,7 +64,7 @@ def test_comparisons_and_curves_have_the_same_titles(tmp_path):
     curves = run_curves(runs, "round", "accuracy_mean", "algo")
     assert {curve.setting for curve in curves} == {IID, SHARDS}
     block, _ = compare(runs, "data", "accuracy_mean").blocks
-    assert block.title == "all data, participation 1, fedavg"
+    assert block.title == "all data, all per round, fedavg"
     assert list(block.numbers) == ["CIFAR-10, iid", "CIFAR-10, shards (shards_per_client=2)"]
 
 

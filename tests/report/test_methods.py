@@ -28,7 +28,7 @@ PRESET = yaml.safe_load(
     tuned_on: [1000]
     """
 )
-DATA = "CIFAR-10, dirichlet (alpha=0.5), 16 clients, participation 0.1"
+DATA = "CIFAR-10, dirichlet (alpha=0.5), 16 clients, 10 % per round"
 SENTENCES = """\
 The method is FedAvg or q-FedAvg (q=0.1) or q-FedAvg (q=1), by setting
 The data are CIFAR-10, dirichlet (alpha=0.5), 16 clients

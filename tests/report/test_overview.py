@@ -54,8 +54,8 @@ GIVEN = {
     "not run": [decide([Comparison("x")]), *map(reduced, (1, 1, -1, 0)), reduced(1, 2)],
     "shown by a test of the code": [Verdict("holds", "", "test")],
     "refuted by a test of the code": [Verdict("fails", "", "test")],
-    "printed numbers agree": [Verdict("holds", "", "print")],
-    "printed numbers disagree": [Verdict("fails", "", "print")],
+    "supported by printed numbers": [Verdict("holds", "", "print")],
+    "contradicted by printed numbers": [Verdict("fails", "", "print")],
 }
 for word, confirmed in (("hold", 2), ("fail", 1)):
     for place in range(confirmed):

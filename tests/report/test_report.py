@@ -289,7 +289,10 @@ def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):
     _, first, second = rows(text)
     assert first[:2] == ["FedAvg", "89.10±0.10 ≠ 88.34±0.55"]
     assert second[:2] == ["AdaFedAdam", "*94.10±0.10 ≈ 94.18±0.45"]
-    assert text.endswith("\n- 1 of 6 numbers of the paper agree with ours (≈)")
+    verdict = (
+        "- 1 of 6 numbers of the paper are inside our 95 % interval (≈), which is wide with 3 seeds"
+    )
+    assert text.endswith(f"\n{verdict}")
 
 
 def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed):
