@@ -208,8 +208,8 @@ def _draw_rows(axes: Any, table: TableData) -> None:
         0.01,
         bottom + 0.3,
         f"{table.title}: {setup}; mean ± sample STD over {seeds} seeds; band: lowest to highest\n"
-        "bold: best mean; green: the paper's number lies in the 95 % interval of ours, widened by "
-        "its ±; red: not",
+        "bold: best mean; green: the paper's number lies in the 95 % prediction interval of "
+        "another run; red: not",
         color="0.35",
         fontsize=7.5,
         linespacing=1.5,
