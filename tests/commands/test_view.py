@@ -362,7 +362,7 @@ def test_files_have_their_types_and_may_run_nothing_of_the_viewers(root, viewer)
 
 
 def test_reports_are_linked_and_served(root, viewer):
-    for place in ("report", "published/fedfa", "synthetic_leaf"):
+    for place in ("report", "published/fedfa", "synthetic_leaf", ".hidden"):
         (root / place).mkdir(parents=True, exist_ok=True)
         (root / place / "index.html").write_text(f"<p>{place}</p>")
     page = ask(viewer, "/").body.decode()
@@ -436,7 +436,6 @@ def test_only_what_the_directory_contains_is_served(root, path):
     (root / "shown.txt").symlink_to(root / ".env")
     with viewing(root) as viewer:
         answer = ask(viewer, path)
-        assert b"/files/.report" not in ask(viewer, "/").body
         assert answer.status == 404
         assert SECRET not in answer.body
         assert b"root:" not in answer.body

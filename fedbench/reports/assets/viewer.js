@@ -48,21 +48,18 @@ document.addEventListener("DOMContentLoaded", () => {
   // The curves, fetched again when one of the runs has a new round.
   let asked = 0; // number of the latest request: only its answer is shown
   let drawn = null; // the runs in the charts, or "" if that is unknown
-  let drawing = null;
   async function draw(runs, text) {
     const request = ++asked;
     const key = JSON.stringify(runs.map((run) => [run.id, run.round, run.state]));
     say(".drawn", text);
     if (key === drawn) return;
     const specs = runs.length ? await fetched(`/charts.json?${new URLSearchParams(runs.map((run) => ["run", run.id]))}`) : [];
-    await Promise.allSettled([drawing]); // charts of an earlier answer
     if (request !== asked) return;
     const first = drawn === null;
     drawn = "";
     live.parentElement.hidden = !specs.length;
-    drawing = show(specs);
-    await drawing;
-    drawn = key;
+    await show(specs);
+    if (request === asked) drawn = key;
     if (first) dispatchEvent(new Event("scroll")); // marks the section again, now that the page has its height
   }
 
