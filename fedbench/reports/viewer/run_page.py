@@ -92,7 +92,10 @@ def _drawable(path: Path) -> Run | None:
     return run
 
 
-def _names(by_title: Mapping[str, Sequence[Run]], root: Path) -> dict[Path, str]:
+def _names(
+    by_title: Mapping[str, Sequence[Run]],
+    root: Path,
+) -> dict[Path, str]:
     """Return the names of lines, which are unique below each title.
 
     A name contains the method, the keys in which the runs differ, and the seed, and for copies of a

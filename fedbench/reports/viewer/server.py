@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         except FileNotFoundError:
             self.send_error(HTTPStatus.NOT_FOUND)
         except ConnectionError:
-            raise  # the browser does not wait for the answer
+            raise  # the browser does not wait for the answer: see ``Viewer.handle_error``
         except Exception as fault:  # whatever the files of one run contain, the others are shown
             self.send_error(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
