@@ -4,11 +4,17 @@ import html
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import struct
 import time
-from threading import Thread
+from http.client import RemoteDisconnected
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from threading import Event, Thread
 
+import pandas as pd
 import pytest
 from fake_runs import ROUNDS, change_facts, edit, fake, fake_run, measured
 from filelock import FileLock
@@ -17,6 +23,7 @@ from viewing import ask, viewing
 
 from fedbench.cli import main
 from fedbench.reports.viewer import listing, server
+from fedbench.reports.viewer.listing import url_path
 from fedbench.reports.viewer.server import Viewer
 
 SECRET = b"the secret of another directory"
@@ -107,8 +114,8 @@ def test_keys_that_were_typed_are_shown_unless_they_have_a_column(root):
 def test_a_new_round_appears_and_only_changed_runs_are_read_again(root, monkeypatch):
     path = unfinished(root, 11)
     read = []
-    status_of = listing.status_of
-    monkeypatch.setattr(listing, "status_of", lambda path: read.append(path) or status_of(path))
+    viewed = listing.viewed
+    monkeypatch.setattr(listing, "viewed", lambda path: read.append(path) or viewed(path))
     with viewing(root) as viewer:
         before = rows(viewer)
         assert len(read) == 3
@@ -127,6 +134,70 @@ def test_a_removed_run_disappears(root, viewer):
     for file in gone.iterdir():
         file.unlink()
     assert [row["seed"] for row in rows(viewer)] == ["1"]
+
+
+def test_of_a_finished_run_only_the_last_file_is_looked_at(root, viewer, monkeypatch):
+    rows(viewer)
+    stat = Path.stat
+    seen = set()
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **options: seen.add(path) or stat(path, **options)
+    )
+    rows(viewer)
+    assert {path.name for path in seen if root in path.parents} == {"DONE"}
+
+
+def test_a_run_is_not_searched_for_runs(root, viewer):
+    run = root / rows(viewer)[0]["path"]
+    fake(run, None, "fedprox", seeds=(0,))
+    (root / "meta.json").write_text("{}")  # without config.yaml, it is of no run
+    assert [row["algo"] for row in rows(viewer)] == ["fedavg", "fedavg"]
+
+
+def test_the_table_agrees_with_the_page_of_a_run(root, viewer):
+    row, _ = rows(viewer)
+    (root / row["path"] / "rounds.jsonl").write_text("torn")
+    assert "damaged" in text(ask(viewer, f"/run/{row['id']}"))
+    states = {row["path"]: row["state"] for row in rows(viewer)}
+    assert states[row["path"]] == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"overrides": 5}, "meta.json: overrides must be of type list, got 5"),
+        ({"overrides": None}, "meta.json: overrides must be of type list, got null"),
+        ({"versions": None}, "meta.json: versions must be of type dict, got null"),
+        ({"remarks": 3}, "meta.json: remarks must be of type list, got 3"),
+        ({"seed": "x"}, "meta.json: seed must be of type int, got 'x'"),
+        ({"status": "ended"}, "meta.json: there is no status 'ended'"),
+        ({"departures": None}, "'NoneType' object has no attribute 'items'"),
+        ({"peak_memory_bytes": "much"}, "unsupported operand"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("done", [True, False])
+def test_a_run_with_odd_facts_is_damaged_and_the_others_are_shown(root, facts, reason, done):
+    path = fake_run(root, None, "fedprox", status="done" if done else "interrupted")
+    change_facts(path, **facts)
+    if not done and "status" in facts:
+        reason = ""  # the state of an unfinished run that no process holds
+    with viewing(root) as viewer:
+        (row,) = [row for row in rows(viewer) if "fedprox" in row["path"]]
+        assert row["state"] == ("damaged" if reason else "process gone")
+        assert reason in row["error"]
+        page = text(ask(viewer, f"/run/{row['id']}"))
+        assert row["state"] in page
+        assert reason in page
+        ids = [row["id"] for row in rows(viewer)]
+        assert len(charts(viewer, *ids)[0]["data"]["values"]) == (2 if reason else 3)
+
+
+def test_a_lock_that_cannot_be_read_damages_its_run_only(root):
+    (unfinished(root) / ".lock").mkdir()
+    with viewing(root) as viewer:
+        states = [row["state"] for row in rows(viewer)]
+    assert states == ["damaged", "done", "done"]
 
 
 def test_an_unchanged_table_is_not_sent_again(viewer):
@@ -170,11 +241,58 @@ def test_runs_without_rounds_or_with_damage_have_no_lines(root, viewer):
     assert charts(viewer) == []
 
 
+@pytest.mark.parametrize("odd", ["rounds.jsonl", "clients.parquet"])
+def test_a_run_that_cannot_be_drawn_has_no_line(root, viewer, odd):
+    path = unfinished(root)
+    if odd == "rounds.jsonl":
+        row = {"round": 0, "train_loss": "much"}
+        (path / odd).write_text(json.dumps(row) + "\n")
+    else:
+        pd.DataFrame({"client": [0]}).to_parquet(path / odd)
+    ids = [row["id"] for row in rows(viewer)]
+    lines = charts(viewer, *ids)[0]["data"]["values"]
+    assert [line["name"] for line in lines] == ["fedavg seed 0", "fedavg seed 1"]
+
+
+def test_runs_that_do_not_exist_are_left_out_of_charts(root, viewer):
+    outside = fake_run(root.parent, "run", "fedavg")
+    (root / "out").symlink_to(outside.parent)
+    some = [row["id"] for row in rows(viewer)]
+    gone = ["missing", "out/seed_0", f"../{outside.relative_to(root.parent)}"]
+    assert charts(viewer, *gone, *some) == charts(viewer, *some)
+    assert charts(viewer, *gone) == []
+
+
+def test_copies_of_a_run_have_lines_of_their_own(root, viewer):
+    shutil.copytree(root / "synthetic_leaf", root / "copy")
+    ids = [row["id"] for row in rows(viewer)]
+    assert len(ids) == 4
+    for chart in charts(viewer, *ids):
+        names = {line["name"] for line in chart["data"]["values"]}
+        assert names == set(chart["encoding"]["color"]["scale"]["domain"])
+        assert len(names) == 4
+    assert f"fedavg seed 0 {ids[0]}" in names
+
+
+def test_runs_of_an_experiment_on_other_data_have_lines_of_their_own(root, viewer):
+    path = fake_run(root, "table", "fedavg")
+    other = root / "other"
+    shutil.copytree(path, other)
+    change_facts(other, data="fmnist", hash="other")
+    ids = [url_path(p, root) for p in (path, other)]
+    names = {line["name"] for line in charts(viewer, *ids)[0]["data"]["values"]}
+    assert names == {"fedavg data=synthetic_leaf seed 0", "fedavg data=fmnist seed 0"}
+
+
 # ---- the page of a run
 
 
 def text(answer):
     assert answer.status == 200
+    return text_of(answer)
+
+
+def text_of(answer):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.body.decode())).split())
 
 
@@ -208,6 +326,12 @@ def test_the_page_of_a_run(root, viewer):
     assert all(ask(viewer, link).status == 200 for link in links)
 
 
+def test_the_command_of_a_run_with_code_of_the_user_names_its_directory(root, viewer):
+    change_facts(root, overrides=["algo=mine"], code={"mine.py": "0123"})
+    page = text(ask(viewer, f"/run/{rows(viewer)[0]['id']}"))
+    assert "fedbench --config-dir DIR algo=mine" in page
+
+
 def test_a_damaged_run_has_a_page_with_its_fault_and_its_files(root, viewer):
     path = fake_run(root, None, "term")
     (path / "rounds.jsonl").write_text("torn")
@@ -238,7 +362,7 @@ def test_files_have_their_types_and_may_run_nothing_of_the_viewers(root, viewer)
 
 
 def test_reports_are_linked_and_served(root, viewer):
-    for place in ("report", "published/fedfa", "synthetic_leaf"):
+    for place in ("report", "published/fedfa", "synthetic_leaf", ".hidden"):
         (root / place).mkdir(parents=True, exist_ok=True)
         (root / place / "index.html").write_text(f"<p>{place}</p>")
     page = ask(viewer, "/").body.decode()
@@ -287,10 +411,13 @@ def test_a_link_of_a_report_to_a_run_leads_to_its_page(viewer):
         "/run/synthetic_leaf",
         "/run/../run/seed_0",
         "/run/out/run/seed_0",
-        "/charts.json?run=../run/seed_0",
-        "/charts.json?run=out/run/seed_0",
         "/index.html",
         "//example.org/",
+        "/files/.env",
+        "/files/%2eenv",
+        "/files/.git/config",
+        "/files/.report/",
+        "/files/shown.txt",
     ],
 )
 def test_only_what_the_directory_contains_is_served(root, path):
@@ -303,6 +430,10 @@ def test_only_what_the_directory_contains_is_served(root, path):
     (root / "page" / "index.html").symlink_to(outside / "secret.txt")
     (root / "loop").symlink_to(root / "loop")
     os.mkfifo(root / "pipe")
+    for name in (".env", ".git/config", ".report/index.html"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(SECRET)
+    (root / "shown.txt").symlink_to(root / ".env")
     with viewing(root) as viewer:
         answer = ask(viewer, path)
         assert answer.status == 404
@@ -366,6 +497,61 @@ def test_hostile_names_are_escaped(root):
         assert bad in spec["title"]["text"]
 
 
+# ---- errors
+
+
+@pytest.fixture
+def handled(monkeypatch):
+    """An event that is set when the server has handled an error of a connection."""
+    event = Event()
+    handle_error = Viewer.handle_error
+
+    def handle(*args):
+        handle_error(*args)
+        event.set()
+
+    monkeypatch.setattr(Viewer, "handle_error", handle)
+    return event
+
+
+def test_a_browser_that_leaves_is_no_error(viewer, handled, capfd):
+    connection = socket.create_connection(viewer.server_address)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.send(b"GET / HT")
+    connection.close()  # resets it
+    assert handled.wait(60)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [
+        (ConnectionResetError("gone"), ""),
+        (BrokenPipeError("gone"), ""),
+        (ValueError("odd"), "fedbench: a request failed: odd\n"),
+    ],
+    ids=str,
+)
+def test_an_error_while_an_error_is_sent(viewer, handled, capfd, monkeypatch, error, printed):
+    def send_error(*args, **options):
+        raise error
+
+    monkeypatch.setattr(BaseHTTPRequestHandler, "send_error", send_error)
+    with pytest.raises(RemoteDisconnected):
+        ask(viewer, "/missing")
+    assert handled.wait(60)
+    assert capfd.readouterr().err == printed
+
+
+def test_an_error_is_explained(viewer, monkeypatch):
+    def fail(paths, root):
+        raise ValueError("<the disk> is full")
+
+    monkeypatch.setattr(server, "run_charts", fail)
+    answer = ask(viewer, "/charts.json?run=x")
+    assert (answer.status, text_of(answer)) == (500, "Internal Server Error <the disk> is full")
+
+
 # ---- the command
 
 
@@ -380,13 +566,14 @@ def test_a_signal_ends_it(root, capsys, number, status):
     port = free_port()
 
     def end():
-        while True:
+        for _ in range(6000):
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
-                break
             except ConnectionRefusedError:
                 time.sleep(0.01)
-        os.kill(os.getpid(), number)
+            else:
+                os.kill(os.getpid(), number)
+                return
 
     thread = Thread(target=end)
     thread.start()

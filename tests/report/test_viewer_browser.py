@@ -11,6 +11,8 @@ from fake_runs import change_facts, fake, fake_run
 from page_example import HOSTILE
 from viewing import viewing
 
+from fedbench.reports.viewer import server
+
 pytestmark = pytest.mark.processes
 
 
@@ -88,6 +90,121 @@ def test_the_table_is_filtered_and_sorted_and_has_charts(visit, width):
     assert fits(tab)
 
 
+def add_round(path):
+    with (path / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps({"round": 90, "train_loss": 7.5, "accuracy_mean": 0.25}) + "\n")
+
+
+def focused(tab):
+    """The element with the focus, and the identifier of its row or its text."""
+    return tab.evaluate(
+        """() => {
+          const element = document.activeElement;
+          return [element.localName, element.closest("tr")?.id ?? element.innerText];
+        }"""
+    )
+
+
+@pytest.mark.parametrize("algo", ["fedprox", "fedfa"])
+def test_the_focus_stays_on_a_link_when_a_run_changes(visit, root, algo):
+    changed = fake_run(root, None, "fedprox", status="running")
+    tab = visit()
+    row(tab, algo).get_by_role("link").focus()
+    before = focused(tab)
+    for _ in range(2):
+        with tab.expect_request("**/runs.json"):
+            pass
+    assert focused(tab) == before
+    add_round(changed)
+    row(tab, "90/1000").wait_for()
+    assert focused(tab) == before
+    assert before == ["a", row(tab, algo).get_attribute("id")]
+
+
+def test_the_focus_stays_on_a_state_when_its_count_changes(visit, root):
+    tab = visit()
+    tab.get_by_role("button", name="1 failed").focus()
+    fake_run(root, None, "fedprox", status="failed", error="no memory")
+    tab.get_by_role("button", name="2 failed").wait_for()
+    assert focused(tab) == ["button", "2 failed"]
+
+
+def test_lines_stay_while_the_runs_are_chosen(visit, root, monkeypatch):
+    monkeypatch.setattr(server, "MOST_LINES", 2)
+    runs = [fake_run(root, None, algo, status="running") for algo in ("fedprox", "fednova", "afl")]
+    tab = visit()
+    for algo in ("fedprox", "fednova", "afl"):
+        row(tab, algo).locator("input").check()
+    tab.locator(".drawn", has_text="2 of 3.").wait_for()
+    with tab.expect_request("**/runs.json"):  # the last one has been drawn
+        pass
+    with tab.expect_request("**/runs.json"):
+        before = names(tab)
+    assert before == ["fednova seed 0", "fedprox seed 0"]
+    add_round(runs[-1])
+    row(tab, "90/1000").wait_for()
+    with tab.expect_request("**/runs.json"):
+        pass
+    assert names(tab) == before
+    row(tab, "fedprox").locator("input").uncheck()
+    tab.locator(".lines button", has_text="afl seed 0").wait_for()
+    assert names(tab) == ["afl seed 0", "fednova seed 0"]
+
+
+def test_a_late_answer_is_dropped(visit, root):
+    tab = visit()
+    assert len(names(tab)) == 3
+    late = []
+    tab.route("**/charts.json?*fedfa*", lambda route: late.append(route))
+    box = row(tab, "fedfa").locator("input")
+    box.check()
+    box.uncheck()
+    row(tab, "fedavg").first.locator("input").check()
+    tab.locator(".lines button").nth(2).wait_for(state="detached")
+    (name,) = names(tab)
+    assert "fedavg" in name
+    tab.evaluate(
+        """() => {
+          globalThis.seen = [];
+          const note = () => globalThis.seen.push(document.querySelector(".lines").innerText);
+          new MutationObserver(note).observe(document.querySelector(".lines"), { childList: true });
+        }"""
+    )
+    for route in late:
+        route.continue_()
+    for _ in range(2):
+        with tab.expect_request("**/runs.json"):
+            pass
+    assert late
+    assert tab.evaluate("seen") == []
+    assert names(tab) == [name]
+
+
+def test_errors_are_shown_as_they_are(visit, monkeypatch):
+    def fail(paths, root):
+        raise ValueError("<the disk> is full")
+
+    errors = []
+    tab = visit(watched=False)
+    tab.on("pageerror", lambda error: errors.append(error))
+    names(tab)
+    with monkeypatch.context() as patched:
+        patched.setattr(server, "run_charts", fail)
+        row(tab, "fedfa").locator("input").check()
+        tab.locator(".lost", has_text="<the disk> is full").wait_for()
+    tab.locator(".lost").wait_for(state="detached")
+    for answer, message in (
+        (lambda route: route.fulfill(body="null"), "null"),
+        (lambda route: route.fulfill(status=502), "The viewer answers with status 502."),
+        (lambda route: route.abort(), "The viewer does not answer; it may have ended."),
+    ):
+        tab.route("**/runs.json", answer)
+        tab.locator(".lost", has_text=message).wait_for()
+        tab.unroute("**/runs.json")
+    tab.locator(".lost").wait_for(state="detached")
+    assert not errors
+
+
 def test_a_new_round_appears_in_the_table_and_in_the_charts(visit, root):
     path = fake_run(root, None, "fedprox", status="running")
     tab = visit()
@@ -98,8 +215,7 @@ def test_a_new_round_appears_in_the_table_and_in_the_charts(visit, root):
     box = row(tab, "fedprox").locator("input")
     box.check()
     box.focus()
-    with (path / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps({"round": 90, "train_loss": 7.5, "accuracy_mean": 0.25}) + "\n")
+    add_round(path)
     row(tab, "90/1000").wait_for()
     assert "25.00" in row(tab, "90/1000").inner_text()
     assert row(tab, "fedprox").locator("input").is_checked()

@@ -13,23 +13,54 @@ document.addEventListener("DOMContentLoaded", () => {
     if (place.textContent !== text) place.textContent = text;
   };
   const link = (run) => `/run/${run.id}`;
-  const fetched = async (url) => {
-    const answer = await fetch(url);
-    if (!answer.ok) throw new Error(answer.status);
-    return answer.json();
-  };
+  const message = (page) => new DOMParser().parseFromString(page, "text/html").body.textContent.trim();
+
+  function element(tag, text, properties = {}) {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(text);
+    return made;
+  }
+
+  async function fetched(url) {
+    let answer;
+    let text;
+    try {
+      answer = await fetch(url);
+      text = await answer.text();
+    } catch {
+      throw new Error("The viewer does not answer; it may have ended.");
+    }
+    if (!answer.ok) throw new Error(message(text) || `The viewer answers with status ${answer.status}.`);
+    return JSON.parse(text);
+  }
+
+  // Shows the error of an action, until an action succeeds.
+  async function attempt(action) {
+    try {
+      await action();
+      all(".lost").forEach((line) => line.remove());
+    } catch (error) {
+      if (!find(".lost")) find("header").append(element("p", "", { className: "why odd lost" }));
+      say(".lost", error.message);
+    }
+  }
 
   // The curves, fetched again when one of the runs has a new round.
-  let drawn = null;
+  let asked = 0; // number of the latest request: only its answer is shown
+  let drawn = null; // the runs in the charts, or "" if that is unknown
   async function draw(runs, text) {
+    const request = ++asked;
     const key = JSON.stringify(runs.map((run) => [run.id, run.round, run.state]));
     say(".drawn", text);
     if (key === drawn) return;
     const specs = runs.length ? await fetched(`/charts.json?${new URLSearchParams(runs.map((run) => ["run", run.id]))}`) : [];
+    if (request !== asked) return;
+    const first = drawn === null;
+    drawn = "";
     live.parentElement.hidden = !specs.length;
     await show(specs);
-    if (drawn === null) dispatchEvent(new Event("scroll")); // marks the section again, now that the page has its height
-    drawn = key;
+    if (request === asked) drawn = key;
+    if (first) dispatchEvent(new Event("scroll")); // marks the section again, now that the page has its height
   }
 
   // ---- the page of one run
@@ -54,12 +85,6 @@ document.addEventListener("DOMContentLoaded", () => {
     return `${Math.max(0, Math.floor(seconds))} s`;
   }
 
-  function element(tag, text, properties = {}) {
-    const made = Object.assign(document.createElement(tag), properties);
-    made.append(text);
-    return made;
-  }
-
   function cell(text, value) {
     const made = element("td", text, { className: "num" });
     if (value !== undefined) made.dataset.v = value ?? "";
@@ -71,7 +96,7 @@ document.addEventListener("DOMContentLoaded", () => {
     box.setAttribute("aria-label", `Curves of ${run.path}`);
     box.addEventListener("change", () => {
       if (box.checked) chosen.add(run.id); else chosen.delete(run.id);
-      curves();
+      attempt(curves);
     });
     const name = element("span", box, { className: "name-of-run" });
     name.append(element("a", run.setting, { href: link(run) }));
@@ -89,7 +114,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function fill(rows) {
-    const here = document.activeElement?.closest?.(".runs-table tr")?.id;
+    const focused = document.activeElement;
     const ids = new Set(rows.map(({ id }) => id));
     for (const [id, { at }] of known) if (!ids.has(id)) { at.remove(); known.delete(id); chosen.delete(id); }
     let changed = false;
@@ -106,7 +131,9 @@ document.addEventListener("DOMContentLoaded", () => {
     });
     rows.forEach(({ id }, place) => { known.get(id).at.dataset.at = place; });
     if (changed) resort(body.parentElement);
-    if (here) document.getElementById(here)?.querySelector("input").focus({ preventScroll: true });
+    if (focused === document.activeElement) return;
+    // its row has been replaced or moved
+    document.getElementById(focused.closest("tr").id)?.querySelector(focused.localName).focus({ preventScroll: true });
   }
 
   function states(rows) {
@@ -116,11 +143,14 @@ document.addEventListener("DOMContentLoaded", () => {
     const place = find(".states");
     if (place.dataset.shown === text) return;
     place.dataset.shown = text;
+    const focused = document.activeElement;
     place.replaceChildren(...[...counts].map(([state, { tone, count }]) => {
       const button = element("button", `${count} ${state}`, { type: "button", className: `badge ${tone}` });
+      button.dataset.of = state;
       button.addEventListener("click", () => { sought.value = sought.value === state ? "" : state; filter(); });
       return button;
     }));
+    if (focused !== document.activeElement) place.querySelector(`[data-of="${focused.dataset.of}"]`)?.focus({ preventScroll: true });
   }
 
   function filter() {
@@ -142,16 +172,19 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const { run, at } of known.values()) at.lastElementChild.textContent = age(now - run.updated);
   }
 
-  // The curves of the chosen runs, else of the running ones, else of the latest.
+  // The curves of the chosen runs, else of the running ones, else of the latest; those already shown stay.
+  let shown = new Set();
   function curves() {
     const most = Number(live.dataset.most);
     const runs = [...known.values()].map(({ run }) => run).sort((a, b) => b.updated - a.updated);
     let [some, text] = [runs.filter(({ id }) => chosen.has(id)), "Chosen runs"];
     if (!some.length) [some, text] = [runs.filter(({ state }) => state === "running"), "Running runs; choose others in the table"];
     if (!some.length) [some, text] = [runs.slice(0, 4), "The latest runs; choose others in the table"];
-    const shown = some.slice(0, most).sort((a, b) => (a.id < b.id ? -1 : 1));
-    const rest = some.length > most ? `: the latest ${most} of ${some.length}` : "";
-    return draw(shown, runs.length ? `${text}${rest}.` : "");
+    const rest = some.length > most ? `: ${most} of ${some.length}` : "";
+    some.sort((a, b) => shown.has(b.id) - shown.has(a.id));
+    some = some.slice(0, most).sort((a, b) => (a.id < b.id ? -1 : 1));
+    shown = new Set(some.map(({ id }) => id));
+    return draw(some, runs.length ? `${text}${rest}.` : "");
   }
 
   async function table(rows) {
@@ -167,12 +200,7 @@ document.addEventListener("DOMContentLoaded", () => {
   // ---- both
 
   async function poll() {
-    try {
-      if (!document.hidden) await (own === undefined ? table : one)(await fetched("/runs.json"));
-      all(".lost").forEach((line) => line.remove());
-    } catch {
-      if (!find(".lost")) find("header").append(element("p", "The viewer does not answer; it may have ended.", { className: "why odd lost" }));
-    }
+    if (!document.hidden) await attempt(async () => (own === undefined ? table : one)(await fetched("/runs.json")));
     setTimeout(poll, every);
   }
   poll();

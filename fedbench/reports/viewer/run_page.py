@@ -1,24 +1,23 @@
 """The page of one run, and the charts of several."""
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fedbench.analysis.curves import curve_of
-from fedbench.analysis.data_text import title_of
-from fedbench.analysis.settings import by_setting, distinguishing
-from fedbench.core.config_values import config_value, keys_text
-from fedbench.core.metrics import metric_info, metric_texts
+from fedbench.analysis.settings import Key, by_setting, distinguishing
+from fedbench.core.config_values import Tree, keys_text
+from fedbench.core.metrics import metric_info
 from fedbench.reports.canvas import Look, looks
 from fedbench.reports.charts import Spec, curve_chart
 from fedbench.reports.figures import OWN_FIELDS, client_panels, curve_series
 from fedbench.reports.filters import grouped
 from fedbench.reports.page import render_page
 from fedbench.reports.panels import Panel
-from fedbench.reports.viewer.listing import url_path, viewed
-from fedbench.runs.progress import duration
-from fedbench.runs.run import DamagedRun, Run, read_run
+from fedbench.reports.viewer.listing import shown_path, url_path
+from fedbench.reports.viewer.run_values import setting_of, viewed
+from fedbench.runs.run import Run
 
 FIELDS = (*OWN_FIELDS, "accuracy_std")
 SCRIPT = "viewer.js"
@@ -26,7 +25,7 @@ SCRIPT = "viewer.js"
 
 def run_page(path: Path, root: Path) -> str:
     """Return the page of the run in a directory below ``root``."""
-    status = viewed(path)
+    status, found = viewed(path)
     values: dict[str, Any] = {
         "setting": "run",
         "title": path.name,
@@ -36,9 +35,8 @@ def run_page(path: Path, root: Path) -> str:
         "numbers": {},
         "departures": {},
         "config": {},
+        **found,
     }
-    if status.run is not None:
-        values |= _run_values(status.run, status.last)
     files = []
     for file in sorted(filter(_is_shown, path.iterdir())):
         size = file.stat().st_size
@@ -59,122 +57,87 @@ def _is_shown(file: Path) -> bool:
     return file.is_file() and not file.name.startswith(".") and file.suffix != ".part"
 
 
-def _run_values(run: Run, last: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a readable run for the template of its page.
-
-    Args:
-        run: The run.
-        last: The last evaluated round; empty before the first.
-    """
-    meta = run.meta
-    departures = {}
-    for key, (experiment, value) in meta.get("departures", {}).items():
-        before = config_value(experiment)
-        departures[key] = f"{config_value(value)} (the experiment has {before})"
-    config = {key: config_value(value) for key, value in sorted(run.flat.items())}
-    facts = {name: value for name, value in _facts(run, last).items() if value}
-    command = shlex.join(map(str, meta.get("overrides", [])))
-    return {
-        "setting": _setting(run),
-        "title": f"{meta['algo']}, seed {meta['seed']}",
-        "remarks": meta.get("remarks", []),
-        "command": f"fedbench {command}",
-        "facts": facts,
-        "numbers": metric_texts(last),
-        "departures": departures,
-        "config": config,
-    }
-
-
-def _facts(run: Run, last: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts about a run by name; unknown ones are empty."""
-    meta = run.meta
-    versions = meta.get("versions", {})
-    commit = str(meta.get("git_commit") or "")
-    if commit and meta.get("git_dirty"):
-        commit += " with changes"
-    device = [str(meta[key]) for key in ("device", "device_name") if meta.get(key)]
-    memory = meta.get("peak_memory_bytes")
-    training = last.get("seconds_train")
-    evaluation = last.get("seconds_eval")
-    return {
-        "data": title_of([run]),
-        "model": str(meta["model"]),
-        "hash": str(meta["hash"]),
-        "started": str(meta.get("started") or ""),
-        "ended": str(meta.get("ended") or ""),
-        "training": duration(training) if training else "",
-        "evaluation": duration(evaluation) if evaluation else "",
-        "device": ", ".join(device),
-        "engine": keys_text(meta.get("engine", {})),
-        "peak memory": f"{memory / 1e6:.0f} MB" if memory else "",
-        "commit": commit,
-        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
-    }
-
-
 # ---- charts
 
 
-def run_charts(paths: Iterable[Path]) -> list[Spec]:
+def run_charts(paths: Iterable[Path], root: Path) -> list[Spec]:
     """Return charts of runs, finished or not: a line per run, and charts per data and metric.
 
-    Runs that cannot be read or have no round yet are left out.
+    Runs that cannot be drawn or have no round yet are left out.
+
+    Args:
+        paths: The directories of the runs.
+        root: A directory above them, to which paths in names of lines are relative.
     """
-    runs = [run for path in paths if (run := _readable(path))]
-    names = _names(runs)
+    runs = [run for path in paths if (run := _drawable(path))]
+    by_title = grouped((setting_of(run), run) for run in runs)
+    names = _names(by_title, root)
     look = looks({names[run.path]: str(run.meta["algo"]) for run in runs})
-    by_data = grouped((_setting(run), run) for run in runs)
     panels: list[Panel] = []
-    for title, members in by_data.items():
-        named = {names[run.path]: run for run in members}
-        panels += _curve_panels(title, named, look)
-        lines = {name: [run] for name, run in named.items()}
-        panels += client_panels(title, lines, look)
+    for title, members in by_title.items():
+        panels += _panels(title, {names[run.path]: run for run in members}, look)
     return [curve_chart(panel) for panel in panels]
 
 
-def _setting(run: Run) -> str:
-    """Return the experiment of a run, or its data if it belongs to none."""
-    return str(run.meta["experiment"] or run.meta["data"])
-
-
-def _readable(path: Path) -> Run | None:
-    """Return a run with rounds whose files can be read, or None."""
+def _drawable(path: Path) -> Run | None:
+    """Return a run with rounds that can be drawn, or None."""
+    status, _ = viewed(path)
+    run = status.run
+    if run is None or not run.begun:
+        return None
     try:
-        run = read_run(path)
-        if not run.begun:
-            return None
-        run.rounds()
-        if run.has_clients:
-            run.clients()
-    except DamagedRun:
+        _panels("", {"": run}, looks({"": ""}))
+    except Exception:  # whatever its files contain, the others are drawn
         return None
     return run
 
 
-def _names(runs: Sequence[Run]) -> dict[Path, str]:
-    """Return the names of lines: method, the keys in which the runs differ, and seed."""
-    settings = by_setting(runs)
+def _names(
+    by_title: Mapping[str, Sequence[Run]],
+    root: Path,
+) -> dict[Path, str]:
+    """Return the names of lines, which are unique below each title.
+
+    A name contains the method, the keys in which the runs differ, and the seed, and for copies of a
+    run also its path.
+    """
+    runs = chain.from_iterable(by_title.values())
+    keys = distinguishing(by_setting(runs))
     names = {}
-    for key, tree in distinguishing(settings).items():
-        apart = {name: value for name, value in tree.items() if name != "data"}
-        for run in settings[key]:
-            words = (
-                str(run.meta["algo"]),
-                keys_text(apart),
-                f"seed {run.meta['seed']}",
-            )
-            names[run.path] = " ".join(filter(None, words))
+    for members in by_title.values():
+        several_data = len({run.meta["data"] for run in members}) > 1
+        named = grouped((_name(run, keys, several_data), run) for run in members)
+        for name, alike in named.items():
+            for run in alike:
+                names[run.path] = name
+                if len(alike) > 1:
+                    names[run.path] += f" {shown_path(run.path.relative_to(root))}"
     return names
 
 
-def _curve_panels(
+def _name(
+    run: Run,
+    keys: Mapping[Key, Tree],
+    with_data: bool,
+) -> str:
+    """Return the name of a run's line: method, keys of its setting, and seed."""
+    apart = dict(keys[run.meta["algo"], run.meta["hash"]])
+    if not with_data:
+        apart.pop("data", None)
+    words = (
+        str(run.meta["algo"]),
+        keys_text(apart),
+        f"seed {run.meta['seed']}",
+    )
+    return " ".join(filter(None, words))
+
+
+def _panels(
     title: str,
     runs: Mapping[str, Run],
     look: Mapping[str, Look],
 ) -> list[Panel]:
-    """Return a panel per measured metric with a line per run, whose names are the keys."""
+    """Return panels of metrics and of clients with a line per run, whose names are the keys."""
     panels = []
     for field in FIELDS:
         series = []
@@ -190,4 +153,5 @@ def _curve_panels(
                 y_label=metric_info(field).axis,
             )
             panels.append(panel)
-    return panels
+    lines = {name: [run] for name, run in runs.items()}
+    return panels + client_panels(title, lines, look)

@@ -8,7 +8,9 @@ are used, and everything outside the directory is refused, including targets of 
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -110,7 +112,7 @@ class Viewer(ThreadingHTTPServer):
     def reports(self) -> dict[str, str]:
         """Return the URLs of reports in the directory and up to two levels below, by name."""
         pages = {}
-        for pattern in (PAGE, f"*/{PAGE}", f"*/*/{PAGE}"):
+        for pattern in (PAGE, f"[!.]*/{PAGE}", f"[!.]*/[!.]*/{PAGE}"):
             for page in sorted(self.root.glob(pattern)):
                 folder = page.parent.relative_to(self.root)
                 name = shown_path(folder)
@@ -119,11 +121,18 @@ class Viewer(ThreadingHTTPServer):
                 pages[name] = f"/files/{url_path(page, self.root)}"
         return pages
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Report an error outside the answers in one line; a browser may leave at any time."""
+        _, error, _ = sys.exc_info()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            print(f"fedbench: a request failed: {reason_of(error)}", file=sys.stderr)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers to the requests GET and HEAD; others are refused."""
 
     server: Viewer
+    error_message_format = "<!DOCTYPE html><title>%(message)s</title><p>%(explain)s</p>\n"
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -151,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         except FileNotFoundError:
             self.send_error(HTTPStatus.NOT_FOUND)
         except ConnectionError:
-            pass  # the browser does not wait for the answer
+            raise  # the browser does not wait for the answer: see ``Viewer.handle_error``
         except Exception as fault:  # whatever the files of one run contain, the others are shown
             self.send_error(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -176,21 +185,29 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json(self.server.listing.rows())
 
     def _charts(self, rest: str, query: str) -> None:
-        """Send the charts of the runs that the query names."""
-        chosen = parse_qs(query).get("run", [])[:MOST_LINES]
-        self._send_json(run_charts(self.server.run(text) for text in chosen))
+        """Send the charts of the runs that the query names and that still exist."""
+        paths = []
+        for text in parse_qs(query).get("run", [])[:MOST_LINES]:
+            with suppress(FileNotFoundError):
+                paths.append(self.server.run(text))
+        self._send_json(run_charts(paths, self.server.root))
 
     def _run(self, rest: str, query: str) -> None:
-        page = run_page(self.server.run(rest), self.server.root)
+        path = self.server.run(rest)
+        self.server.listing.forget(path)
+        page = run_page(path, self.server.root)
         self._send(page.encode(), _TYPES[".html"])
 
     def _file(self, rest: str, query: str) -> None:
         """Send a file; a directory leads to its page, or to the page of the run that it contains.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If there is no such file, or it is hidden.
         """
         path = self.server.place(rest)
+        names = path.relative_to(self.server.root).parts
+        if any(name.startswith(".") for name in names):
+            raise FileNotFoundError(rest)  # hidden files may contain secrets, such as .env
         if path.is_dir():
             page = url_path(path, self.server.root)
             if is_run(path):
