@@ -193,6 +193,13 @@ class InitConfig(_Keys):
 
 
 @dataclass(frozen=True)
+class PartsConfig(_Keys):
+    """The section ``parts``: sets of a model's tensors, as words or patterns of names."""
+
+    frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
+
+
+@dataclass(frozen=True)
 class EvaluateConfig(_Keys):
     """The section ``evaluate``: the number of clients to evaluate, or None for all."""
 
@@ -223,6 +230,7 @@ class Keys(_Keys):
     device: Literal["auto", "cpu", "cuda"] | Annotated[str, Field(pattern=r"^cuda:\d+$")]
     engine: EngineConfig
     init: InitConfig
+    parts: PartsConfig
     model: Section
     algo: Section
     tracker: Section

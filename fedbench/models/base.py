@@ -35,6 +35,8 @@ class ModelTraits:
         dense: Whether the model flattens an example and is a chain of linear layers with biases and
             ReLU between them. For such models the engine uses a hand-written forward and backward
             pass.
+        head: Name of the last linear layer, whose inputs are the features and whose outputs are the
+            logits; empty if it is the whole model. If None, the model does not declare it.
     """
 
     random: bool = False
@@ -44,6 +46,7 @@ class ModelTraits:
     table: Tensor | None = None
     work_values: int = 0
     dense: bool = False
+    head: str | None = None
 
 
 @runtime_checkable

@@ -74,5 +74,5 @@ def resnet(
             bias=False,
         )
     # set as a plain attribute of the module
-    model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]
+    model.traits = ModelTraits(initialisation="he", head="fc")  # type: ignore[assignment]
     return model

@@ -30,6 +30,7 @@ from fedbench.core.user_code import is_own, place_of
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
+from fedbench.models.parts import tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
@@ -106,11 +107,13 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
+    model = _model(config, data)
     task = Task(
-        _model(config, data),
+        model,
         device,
         dtype,
         bf16=precision == "bf16",
+        frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
@@ -186,7 +189,7 @@ def _initial_model(config: RunConfig, task: Task) -> Tensor:
         return task.init(generator(config.seed, Purpose.INIT))
     with reading(path, "of init.path cannot be read as a .safetensors file"):
         named = load_file(path)
-    return task.layout.flatten(named).to(task.device, task.dtype)
+    return task.begin(named)
 
 
 def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> LocalWork:
@@ -399,6 +402,8 @@ def _facts(
             **engine.ranks.facts(),
         },
     }
+    if task.constants:
+        facts["frozen"] = list(task.constants)
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:

@@ -337,14 +337,12 @@ class TrainingSession:
             if (document := diagnostic.document()) is not None:
                 documents[name] = document
 
-        layout = self.prepared.task.layout
+        task = self.prepared.task
         deployed = self._deployed(snapshot)
         # clients are evaluated on the global model, or each on its own
         name = "model" if deployed.dim() == 1 else "personal"
-        models = {
-            "model": layout.named(snapshot.server["w"]),
-            name: layout.named(deployed),
-        }
+        models = {name: task.layout.named(deployed)}
+        models["model"] = task.named(snapshot.server["w"])
         meta = meta | self._final_facts(snapshot)
         self.recorder.finish(models, documents, meta)
         return str(meta["status"])

@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -71,11 +71,18 @@ class Task:
         device: Device of w.
         dtype: Type of w.
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
+        frozen: Names of parameters that keep their initial values and are not part of w, besides
+            those of the model that do not require a gradient.
+
+    Attributes:
+        layout: Positions of the parameters that are part of w.
+        size: Their number of values P.
+        constants: The frozen parameters by name, once there are initial values.
 
     Raises:
         RequestError: If the model has buffers (such as the running statistics of BatchNorm) or
             other tensors that are no parameters, draws from a global generator, has no parameters
-            or frozen ones, or has traits of another type.
+            to train, or has traits of another type.
     """
 
     def __init__(
@@ -84,17 +91,29 @@ class Task:
         device: torch.device,
         dtype: torch.dtype,
         bf16: bool = False,
+        frozen: Collection[str] = (),
     ) -> None:
         _check_model(model)
-        parameters = dict(model.named_parameters())
-        shapes = tuple(p.shape for p in parameters.values())
+        shapes = {}
+        trained = {}
+        for name, p in model.named_parameters():
+            shapes[name] = p.shape
+            if p.requires_grad and name not in frozen:
+                trained[name] = p.shape
+        if not trained:
+            raise RequestError(f"{type(model).__name__} has no parameters to train")
         self.model = model
         self.device = device
         self.dtype = dtype
         self.bf16 = bf16
         self.traits = traits_of(model)
-        self.layout = Layout(tuple(parameters), shapes)
+        if len(trained) < len(shapes):
+            # hand-written passes compute all gradients
+            self.traits = replace(self.traits, dense=False)
+        self.layout = Layout(tuple(trained), tuple(trained.values()))
         self.size = sum(self.layout.sizes)  # P
+        self.constants: dict[str, Tensor] = {}
+        self._whole = Layout(tuple(shapes), tuple(shapes.values()))
         self._copies = threading.local()
 
     def images(self, x: Tensor) -> Tensor:
@@ -118,15 +137,31 @@ class Task:
         return table
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Return an initial model w [P].
+        """Return an initial model w [P], and keep the frozen parameters.
 
         The model is drawn on the CPU in float32, regardless of device and precision.
 
         Raises:
             RequestError: If a layer of an unknown kind has parameters.
         """
-        w = self.layout.flatten(initial(self.model, generator))
-        return w.to(self.device, self.dtype)
+        return self.begin(initial(self.model, generator))
+
+    def begin(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the model w [P] with the given parameters, and keep the frozen ones.
+
+        Raises:
+            RequestError: If names or shapes differ from those of the model.
+        """
+        whole = self._whole.flatten(parameters).to(self.device, self.dtype)
+        values = self._whole.named(whole)
+        trained = {name: values.pop(name) for name in self.layout.names}
+        self.constants = {name: value.clone() for name, value in values.items()}
+        return self.layout.flatten(trained)
+
+    def named(self, w: Tensor) -> dict[str, Tensor]:
+        """Return all parameters of a model w [P] by name, in the model's order."""
+        values = self.layout.named(w) | self.constants
+        return {name: values[name] for name in self._whole.names}
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
@@ -186,7 +221,7 @@ class Task:
         x: Tensor,
         key: Tensor | None,
     ) -> Tensor:
-        named = dict(zip(self.layout.names, parameters, strict=True))
+        named = dict(zip(self.layout.names, parameters, strict=True)) | self.constants
         args = (x,) if key is None else (x, key)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits: Tensor = functional_call(model, named, args)
@@ -194,7 +229,7 @@ class Task:
 
 
 def _check_model(model: nn.Module) -> None:
-    """Refuse a model with buffers, draws from a global generator, or nothing to train."""
+    """Refuse a model with buffers or draws from a global generator."""
     name = type(model).__name__
     buffers = [k for k, _ in model.named_buffers()]
     if buffers:
@@ -219,14 +254,6 @@ def _check_model(model: nn.Module) -> None:
                 "traits = ModelTraits(random=True)"
             )
 
-    if not list(model.parameters()):
-        raise RequestError(f"{name} has no parameters to train")
-    frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
-    if frozen:
-        raise RequestError(
-            f"{name} has frozen parameters ({', '.join(frozen[:3])}), and no part of a model can "
-            "be fixed here: every parameter is trained and sent; remove requires_grad_(False)"
-        )
 
 
 def _dropout_rate(

@@ -1,0 +1,84 @@
+"""Parts of a model: sets of its tensors, chosen by words or by patterns of their names."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from fedbench.core.errors import RequestError
+from fedbench.core.user_code import is_own
+from fedbench.models.base import traits_of
+
+WORDS = ("head", "body", "norm")
+_NORMS = (
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.modules.batchnorm._NormBase,
+)
+_SHOWN = 6  # maximum number of names in a message
+
+
+def tensors_of(
+    model: nn.Module,
+    chosen: Sequence[str],
+    key: str,
+) -> frozenset[str]:
+    """Return the names of the parameters that words and patterns choose.
+
+    ``head`` is the last linear layer, ``body`` all other parameters, and ``norm`` the parameters of
+    all normalisation layers. Patterns are those of ``fnmatch``, case-sensitive, on full names.
+
+    Args:
+        model: The model.
+        chosen: The words and patterns.
+        key: Configuration key of the choice, for messages.
+
+    Raises:
+        RequestError: If a word or pattern names nothing, or the model does not declare its head.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    found: set[str] = set()
+    for word in chosen:
+        if word in ("head", "body"):
+            head = _head(model, names, f"{key}={word}")
+            some = head if word == "head" else set(names) - head
+        elif word == "norm":
+            some = _norms(model)
+        else:
+            some = {name for name in names if fnmatchcase(name, word)}
+        if not some:
+            shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            raise RequestError(
+                f"{key}: {word} names no parameter of {type(model).__name__}, which has {shown}; "
+                f"give one of the words {', '.join(WORDS)}, or a pattern such as {names[0]}"
+            )
+        found |= some
+    return frozenset(found)
+
+
+def _head(
+    model: nn.Module,
+    names: Sequence[str],
+    request: str,
+) -> set[str]:
+    """Return the names of the head's parameters."""
+    head = traits_of(model).head
+    if head is None and not is_own(type(model).forward):
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        head = linear[-1]
+    if head is None:
+        raise RequestError(
+            f"{request}: {type(model).__name__} does not declare its head; set traits = "
+            "ModelTraits(head=NAME), the name of its last linear layer"
+        )
+    prefix = f"{head}." if head else ""
+    return {name for name in names if name.startswith(prefix)}
+
+
+def _norms(model: nn.Module) -> set[str]:
+    """Return the names of the parameters of normalisation layers."""
+    names = set()
+    for place, module in model.named_modules():
+        if isinstance(module, _NORMS):
+            names |= {f"{place}.{name}".lstrip(".") for name, _ in module.named_parameters()}
+    return names
