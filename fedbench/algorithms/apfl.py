@@ -76,5 +76,6 @@ def apfl(
         step=step,
         finish=upload_with(),
         deploy=deploy,
+        whole="has personal models already",
         weights=weights,
     )

@@ -129,6 +129,7 @@ def fafed(
         },
         step=step,
         finish=upload_with("m", "v"),
+        whole="keeps moments, which would need a part of their own",
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         setup=first_exchange(solver, begin),
         weights="uniform",

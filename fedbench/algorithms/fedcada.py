@@ -117,6 +117,7 @@ def fedcada(
         },
         step=step,
         finish=upload_with("m", "v"),
+        whole="keeps moments, which would need a part of their own",
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         weights=weights,
         kinds=("moments", "replaces"),

@@ -62,7 +62,10 @@ def fedspeed(
         pull = prox * (local["w"] - msg["w"] + local["drift"])
         return (1 - alpha) * g + alpha * uphill_g + pull
 
-    algo = with_mean_drift(Descent(gradient=gradient), examples)
+    algo = replace(
+        with_mean_drift(Descent(gradient=gradient), examples),
+        whole="blends a vector of the server into every direction",
+    )
     if server == "all":
         return algo
 
@@ -76,4 +79,9 @@ def fedspeed(
         drift = client["drift"] - delta
         return {"delta": delta - drift}, {"drift": drift}
 
-    return replace(algo, **server_descent(), finish=finish, kinds=())
+    return replace(
+        algo,
+        **server_descent(),
+        finish=finish,
+        kinds=(),
+    )

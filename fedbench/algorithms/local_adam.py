@@ -42,12 +42,17 @@ def local_adam(
     local = without(local, "local_adam", "Adam has its own", "momentum", "adaptive steps")
     solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))
     if state == "reset":
-        return Algorithm(**descent(solver), weights=weights)
+        return Algorithm(
+            **descent(solver),
+            weights=weights,
+            whole="keeps moments, which would need a part of their own",
+        )
     return Algorithm(
         client_init=solver.init,
         start=start_from_client,
         step=Descent(solver),
         finish=upload_with(),
+        whole="keeps moments, which would need a part of their own",
         weights=weights,
         exposes={"moments": lambda uploads, clients: clients["m"]},
     )

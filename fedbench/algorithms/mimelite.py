@@ -92,6 +92,7 @@ def mimelite(
         ),
         update=Averaging(update, {"delta": by_weight, "grad": by_weight}),
         needs={"grad"},
+        whole="blends a vector of the server into every direction",
         weights=weights,
         kinds=("moments down",) if adam else (),
     )

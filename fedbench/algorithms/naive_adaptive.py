@@ -45,5 +45,6 @@ def naive_adaptive(
         start=start_from_client,
         step=Descent(solver),
         finish=upload_with(),
+        whole="keeps moments, which would need a part of their own",
         weights="uniform",
     )

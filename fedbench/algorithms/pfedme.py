@@ -64,5 +64,6 @@ def pfedme(
         step=step,
         finish=upload_with(),
         deploy=lambda server, clients: clients["personal"],
+        whole="has personal models already",
         weights=weights,
     )

@@ -92,6 +92,7 @@ def stem(
         start=lambda msg, client, info: {**msg, "prev": client["prev"]},
         step=step,
         finish=upload_with("m"),
+        whole="keeps moments, which would need a part of their own",
         update=Averaging(update, {"delta": by_weight, "m": by_weight}),
         setup=first_exchange(solver, Averaging(begin, {"g": by_weight})),
         weights="uniform",

@@ -196,6 +196,7 @@ class InitConfig(_Keys):
 class PartsConfig(_Keys):
     """The section ``parts``: sets of a model's tensors, as words or patterns of names."""
 
+    personal: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
     frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
 
 

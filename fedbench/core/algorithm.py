@@ -412,6 +412,7 @@ class Algorithm:
         personal: A second local phase from the same broadcast, whose ``finish`` must upload
             nothing; None if there is none.
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
+        whole: Reason why no part of the model can be personal; "" if parts can be.
         everyone: Reason why every client must take part in every round; "" if cohorts may be
             sampled.
         uniform: Reason why cohorts must be sampled uniformly; "" if they may be sampled by size.
@@ -439,6 +440,7 @@ class Algorithm:
     trials: Trials | None = None
     personal: Algorithm | None = None
     personal_epochs: int | None = None
+    whole: str = ""
     everyone: str = ""
     uniform: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []

@@ -42,6 +42,7 @@ from fedbench.simulation.checks import FirstCall, checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task
@@ -83,6 +84,11 @@ class PreparedRun:
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
 
+    @property
+    def shared_w(self) -> Tensor:
+        """The shared part of the initial model [S]."""
+        return self.w[: sum(self.task.shared.sizes)]
+
 
 def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     """Build all objects of a run, and refuse an invalid run before anything is written.
@@ -114,12 +120,16 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         dtype,
         bf16=precision == "bf16",
         frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
+        personal=tensors_of(model, config.parts.personal, "parts.personal"),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
     w = _initial_model(config, task)
+    shared = sum(task.shared.sizes)
+    if shared < task.size:
+        stages = [_with_personal_part(config, stage, shared, w[shared:]) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)
@@ -133,7 +143,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             participation=config.participation,
             rounds=sum(stage.rounds for stage in stages),
             by_size=config.sampling == "size",
-            shapes=task.layout.shapes,
+            shapes=task.shared.shapes,
         )
         scenario = build_scenarios(config.scenarios, config.algo, stages, population)
         data = scenario.attackers.changed(data)
@@ -166,6 +176,40 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         ),
         facts=_facts(config, data, task, engine) | scenario.facts,
     )
+
+
+def _with_personal_part(
+    config: RunConfig,
+    stage: Stage,
+    shared: int,
+    initial: Tensor,
+) -> Stage:
+    """Return a stage whose clients keep the personal part of the model.
+
+    Args:
+        config: The configuration.
+        stage: The stage.
+        shared: Number of shared values.
+        initial: Initial values of the personal part [L].
+
+    Raises:
+        RequestError: If the method, the model or the run needs a whole model.
+    """
+    fault = refusal(stage.algorithm)
+    if stage.after is not None:
+        fault = "relabels examples by one model for all clients"
+    if not shared:
+        fault = "would share nothing"
+    if fault:
+        raise RequestError(
+            f"{config.names.algo} {fault}, so no part of the model can be personal; "
+            "remove parts.personal"
+        )
+    if config.improved_clients:
+        raise RequestError(
+            "improved_clients=true compares one model for all clients; remove it or parts.personal"
+        )
+    return stage._replace(algorithm=with_personal_part(stage.algorithm, initial))
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:
@@ -274,7 +318,7 @@ def _stages(
         config,
         clients=able,
         examples=examples.tolist(),
-        tensors=task.layout.sizes,
+        tensors=task.shared.sizes,
     )
     partial = cohort_size(config.participation, count) < able
     for stage in stages:
@@ -402,8 +446,11 @@ def _facts(
             **engine.ranks.facts(),
         },
     }
-    if task.constants:
-        facts["frozen"] = list(task.constants)
+    personal = task.layout.names[len(task.shared.names) :]
+    if frozen := [name for name in task.constants if name not in personal]:
+        facts["frozen"] = frozen
+    if personal:
+        facts["personal"] = list(personal)
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:

@@ -134,7 +134,7 @@ def _rehearse(prepared: PreparedRun, count: float) -> np.ndarray:
             steps=None,
         ),
         measurements=measurements,
-        w=prepared.w,
+        w=prepared.shared_w,
         seed=prepared.config.seed,
         sampler=sample_cohort(),
         allocator=StateAllocator(prepared.task.device),

@@ -249,7 +249,7 @@ class TrainingSession:
             data=prepared.data,
             work=prepared.work,
             measurements=self.measurements,
-            w=prepared.w,
+            w=prepared.shared_w,
             seed=prepared.config.seed,
             sampler=prepared.sampler,
             allocator=self.allocator,
@@ -342,6 +342,8 @@ class TrainingSession:
         # clients are evaluated on the global model, or each on its own
         name = "model" if deployed.dim() == 1 else "personal"
         models = {name: task.layout.named(deployed)}
+        if task.shared != task.layout:
+            models[name] = {k: v for k, v in models[name].items() if k not in task.shared.names}
         models["model"] = task.named(snapshot.server["w"])
         meta = meta | self._final_facts(snapshot)
         self.recorder.finish(models, documents, meta)

@@ -21,9 +21,10 @@ from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import After, ClientInfo, State, nbytes, to_device
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.client_states import StateAllocator
-from fedbench.simulation.cohort import Cohort, write_rows
+from fedbench.simulation.cohort import Cohort, read_rows, write_rows
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.personal import PERSONAL, completed
 from fedbench.simulation.scenario import RoundPlan, Scenario
 
 
@@ -139,7 +140,7 @@ class Simulation:
         work: The local work of a client in a round.
         measurements: Measurements with the model and the engine of the run, shared with the code
             that evaluates the snapshots.
-        w: The initial model [P].
+        w: The shared part of the initial model [S].
         seed: Random seed of the run.
         sampler: Sampler of cohorts in stages without their own sampler.
         allocator: Allocator of the client states.
@@ -193,7 +194,11 @@ class Simulation:
     def initial_losses(self) -> Tensor:
         """F_k of every client at the initial model of the run, [N] float64."""
         everyone = np.arange(self.data.num_clients)
-        return self.measurements.mean_losses(self.data, everyone, self.w)
+        w = self.w
+        first = self.stages[0].algorithm.client_init(w)
+        if PERSONAL in first:
+            w = torch.cat([w, first[PERSONAL]])
+        return self.measurements.mean_losses(self.data, everyone, w)
 
 
 def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
@@ -321,7 +326,13 @@ class Participants:
         algo = self.algo
         cohort = self.cohort
         measurements = self.simulation.measurements
-        probe = measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
+        models = w
+        if PERSONAL in self.before.clients and algo.needs:
+            rows = to_device(cohort.ids, w.device)
+            models = completed(w, read_rows(self.before.clients, rows))
+        probe = measurements.at_broadcast(cohort.data, cohort.ids, models, algo.needs)
+        if "grad" in probe:
+            probe["grad"] = probe["grad"][:, : len(w)]
         # a gradient is counted when the method uploads it
         numbers = {k: v for k, v in probe.items() if v.dim() == 1}
         self.bytes_up += nbytes(numbers)

@@ -245,7 +245,7 @@ class ExamplePlan:
 
     @torch.no_grad()
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P].
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P], or one each [C, P].
 
         Both are means over all examples of each client.
 
@@ -327,13 +327,14 @@ class ExamplePlan:
 
     def _grouped_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         losses = w.new_zeros(len(self.ids), 1, dtype=torch.float64)
-        gradients = w.new_zeros(len(self.ids), len(w))
+        gradients = w.new_zeros(len(self.ids), w.shape[-1])
+        every = w.expand(len(self.ids), -1)
 
         def measure(group: _Group) -> tuple[Tensor, Tensor]:
             features = self.data.features(group.rows)
             labels = self.data.labels(group.rows)
             batch = Batch(features, labels, group.weight)
-            models = w.expand(len(group.clients), -1)
+            models = every.index_select(0, group.clients)
             return self.engine.oracle.loss_and_grad(models, batch)
 
         self._add_up([losses, gradients], measure)

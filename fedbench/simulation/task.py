@@ -36,6 +36,11 @@ class Layout:
         """Number of values of each parameter tensor."""
         return [prod(s) for s in self.shapes]
 
+    def of(self, names: Sequence[str]) -> "Layout":
+        """Return the positions of some of the parameters in a vector of their own."""
+        shapes = dict(zip(self.names, self.shapes, strict=True))
+        return Layout(tuple(names), tuple(shapes[name] for name in names))
+
     def views(self, w: Tensor) -> list[Tensor]:
         """Return the parameters in ``w [..., P]`` as views [..., *shape]."""
         lead = w.shape[:-1]
@@ -73,11 +78,13 @@ class Task:
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
         frozen: Names of parameters that keep their initial values and are not part of w, besides
             those of the model that do not require a gradient.
+        personal: Names of parameters that clients keep; they are the last ones in w.
 
     Attributes:
-        layout: Positions of the parameters that are part of w.
-        size: Their number of values P.
-        constants: The frozen parameters by name, once there are initial values.
+        layout: Positions in w of all parameters that are trained.
+        shared: Positions of those that are not personal, the first ones in w.
+        size: Number of values P of the trained parameters.
+        constants: Initial values of the frozen and personal parameters, once there are some.
 
     Raises:
         RequestError: If the model has buffers (such as the running statistics of BatchNorm) or
@@ -92,28 +99,30 @@ class Task:
         dtype: torch.dtype,
         bf16: bool = False,
         frozen: Collection[str] = (),
+        personal: Collection[str] = (),
     ) -> None:
         _check_model(model)
-        shapes = {}
-        trained = {}
-        for name, p in model.named_parameters():
-            shapes[name] = p.shape
-            if p.requires_grad and name not in frozen:
-                trained[name] = p.shape
+        shapes = {name: p.shape for name, p in model.named_parameters()}
+        trained = [n for n, p in model.named_parameters() if p.requires_grad and n not in frozen]
         if not trained:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
+        if both := sorted(set(personal) - set(trained)):
+            raise RequestError(f"{both[0]} is both personal and frozen")
+        shared = [name for name in trained if name not in personal]
         self.model = model
         self.device = device
         self.dtype = dtype
         self.bf16 = bf16
         self.traits = traits_of(model)
-        if len(trained) < len(shapes):
-            # hand-written passes compute all gradients
+        if len(shared) < len(shapes):
+            # hand-written passes need all parameters in the model's order
             self.traits = replace(self.traits, dense=False)
-        self.layout = Layout(tuple(trained), tuple(trained.values()))
+        whole = Layout(tuple(shapes), tuple(shapes.values()))
+        self.layout = whole.of([*shared, *(name for name in trained if name in personal)])
+        self.shared = whole.of(shared)
         self.size = sum(self.layout.sizes)  # P
         self.constants: dict[str, Tensor] = {}
-        self._whole = Layout(tuple(shapes), tuple(shapes.values()))
+        self._whole = whole
         self._copies = threading.local()
 
     def images(self, x: Tensor) -> Tensor:
@@ -147,20 +156,22 @@ class Task:
         return self.begin(initial(self.model, generator))
 
     def begin(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the model w [P] with the given parameters, and keep the frozen ones.
+        """Return the model w [P] with the given parameters, and keep the constants.
 
         Raises:
             RequestError: If names or shapes differ from those of the model.
         """
         whole = self._whole.flatten(parameters).to(self.device, self.dtype)
         values = self._whole.named(whole)
-        trained = {name: values.pop(name) for name in self.layout.names}
-        self.constants = {name: value.clone() for name, value in values.items()}
-        return self.layout.flatten(trained)
+        self.constants = {}
+        for name, value in values.items():
+            if name not in self.shared.names:
+                self.constants[name] = value.clone()
+        return self.layout.flatten({name: values[name] for name in self.layout.names})
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
-        """Return all parameters of a model w [P] by name, in the model's order."""
-        values = self.layout.named(w) | self.constants
+        """Return all parameters by name, in the model's order, given the shared ones w [S]."""
+        values = self.shared.named(w) | self.constants
         return {name: values[name] for name in self._whole.names}
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
@@ -221,7 +232,7 @@ class Task:
         x: Tensor,
         key: Tensor | None,
     ) -> Tensor:
-        named = dict(zip(self.layout.names, parameters, strict=True)) | self.constants
+        named = self.constants | dict(zip(self.layout.names, parameters, strict=True))
         args = (x,) if key is None else (x, key)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits: Tensor = functional_call(model, named, args)
@@ -253,7 +264,6 @@ def _check_model(model: nn.Module) -> None:
                 "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set "
                 "traits = ModelTraits(random=True)"
             )
-
 
 
 def _dropout_rate(

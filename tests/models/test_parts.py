@@ -128,7 +128,7 @@ def test_with_a_frozen_body_every_method_trains_a_linear_model_on_the_features(c
     w = task.init(torch.Generator().manual_seed(1))
     features, head = on_features(data, task, w)
     if "tensors" in options:
-        options |= {"tensors": task.layout.sizes}
+        options = options | {"tensors": task.layout.sizes}
     algo = make(name, any_solver(case), **options)
     last = snapshots(algo, data, task=task, w=w, mode="loop")[-1]
     other = snapshots(algo, features, task=task_for(features, Linear), w=head, mode="loop")[-1]

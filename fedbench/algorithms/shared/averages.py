@@ -125,5 +125,6 @@ def with_mean_gradient(
         server_init=lambda w, num_clients: {"w": w, "m": torch.zeros_like(w)},
         broadcast=lambda server: server,
         update=update,
+        whole="blends a vector of the server into every direction",
         weights=weights,
     )
