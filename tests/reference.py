@@ -42,6 +42,16 @@ def fedavg(
     return w
 
 
+def fedper(clients, w, weights="size"):
+    """Without a personal part."""
+    return fedavg(clients, w, weights=weights)
+
+
+def lgfedavg(clients, w, weights="uniform"):
+    """Without a personal part."""
+    return fedavg(clients, w, weights=weights)
+
+
 def fedcorr(
     clients,
     w,

@@ -194,9 +194,12 @@ class InitConfig(_Keys):
 
 @dataclass(frozen=True)
 class PartsConfig(_Keys):
-    """The section ``parts``: sets of a model's tensors, as words or patterns of names."""
+    """The section ``parts``: sets of a model's tensors, as words or patterns of names.
 
-    personal: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
+    If ``personal`` is None, it is the method's own set.
+    """
+
+    personal: tuple[str, ...] | None
     frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
 
 

@@ -412,6 +412,8 @@ class Algorithm:
         personal: A second local phase from the same broadcast, whose ``finish`` must upload
             nothing; None if there is none.
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
+        personal_part: Words and patterns (``fedbench.models.parts``) of the parameters that clients
+            keep, unless ``parts.personal`` is given.
         whole: Reason why no part of the model can be personal; "" if parts can be.
         everyone: Reason why every client must take part in every round; "" if cohorts may be
             sampled.
@@ -440,6 +442,7 @@ class Algorithm:
     trials: Trials | None = None
     personal: Algorithm | None = None
     personal_epochs: int | None = None
+    personal_part: tuple[str, ...] = ()
     whole: str = ""
     everyone: str = ""
     uniform: str = ""

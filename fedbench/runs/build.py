@@ -1,6 +1,7 @@
 """Construction of a run's objects from its configuration."""
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         dtype,
         bf16=precision == "bf16",
         frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
-        personal=tensors_of(model, config.parts.personal, "parts.personal"),
+        personal=tensors_of(model, _personal_part(config, data, model), "parts.personal"),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
@@ -312,14 +313,8 @@ def _stages(
     _check_number("participation", config.participation, count, everyone="1.0")
     _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
 
-    examples = data.train.counts
-    able = int((examples > 0).sum())
-    stages = _method(
-        config,
-        clients=able,
-        examples=examples.tolist(),
-        tensors=task.shared.sizes,
-    )
+    able = int((data.train.counts > 0).sum())
+    stages = _method(config, data, task.shared.sizes)
     partial = cohort_size(config.participation, count) < able
     for stage in stages:
         if fault := _misfit(config, data, task, stage, partial):
@@ -388,24 +383,44 @@ def _misfit(
     return ""
 
 
-def _method(config: RunConfig, **facts: object) -> list[Stage]:
+def _personal_part(
+    config: RunConfig,
+    data: FederatedDataset,
+    model: nn.Module,
+) -> Sequence[str]:
+    """Return the words and patterns of the parameters that clients keep."""
+    if config.parts.personal is not None:
+        return config.parts.personal
+    sizes = [p.numel() for p in model.parameters()]
+    first, *_ = _method(config, data, sizes)
+    return first.algorithm.personal_part
+
+
+def _method(
+    config: RunConfig,
+    data: FederatedDataset,
+    tensors: Sequence[int],
+) -> list[Stage]:
     """Return the stages of the method.
 
     Args:
         config: The configuration.
-        facts: The number of clients with training examples, the number of training examples per
-            client, and the sizes of the model's tensors (ADR 0002).
+        data: The data set, whose numbers of clients and examples the method may ask for.
+        tensors: Sizes of the model's shared tensors (ADR 0002).
 
     Raises:
         RequestError: If values do not fit the method.
     """
     local = sgd(**asdict(config.local.solver))
+    examples = data.train.counts
     method: object = call(
         config.algo,
         "algo",
         local=local,
         rounds=config.rounds,
-        **facts,
+        clients=int((examples > 0).sum()),
+        examples=examples.tolist(),
+        tensors=tensors,
     )
     if isinstance(method, Algorithm):
         return [Stage(method, config.rounds)]

@@ -1,0 +1,30 @@
+"""LG-FedAvg (Liang et al., 2020): FedAvg of the head; every client keeps its body."""
+
+from dataclasses import replace
+
+from fedbench.algorithms.fedavg import fedavg
+from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.optim import Optimizer
+
+
+def lgfedavg(
+    local: Optimizer,
+    *,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """LG-FedAvg: body and head move together in every local step, and only the head is averaged.
+
+    The personal part is ``parts.personal``, by default the body.
+
+    Source: Liang et al., 2020 (arXiv 2001.01523); the authors' code. It begins with a finished
+    FedAvg model, as ``init.path`` does, and keeps for each client the model that was best on the
+    test set, which is not done here.
+
+    Args:
+        local: The local solver.
+        weights: Weights p_k, "uniform" as in the authors' code, or by number of training examples
+            ("size").
+
+    Identity: with ``parts.personal=[head]`` the method is FedPer.
+    """
+    return replace(fedavg(local, weights=weights), personal_part=("body",))
