@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.analysis.settings import GROUPS
 from fedbench.commands.result import CommandResult
-from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
 from fedbench.core.files import existing_directory, user_path
 from fedbench.reports import plots
 from fedbench.reports.canvas import KINDS, draw
 from fedbench.reports.figures import curve_panels
-from fedbench.reports.write import runs_below
-from fedbench.runs.run import Run
+from fedbench.reports.write import runs_below, selected
 
 _MOST_LINES = 24
 _MOST_PANELS = 12
@@ -55,8 +52,7 @@ def plot(
         )
 
     runs, left_out = runs_below(folder)
-    for text in where:
-        runs = _with_value(runs, text)
+    runs = selected(runs, where)
     panels = curve_panels(runs, [y], x, by)
     lines = max(len(panel.series) for panel in panels)
     if len(panels) > _MOST_PANELS or lines > _MOST_LINES:
@@ -75,36 +71,3 @@ def plot(
 
 
 execute = plot
-
-
-def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
-    """Return the runs in which a key has a given value.
-
-    Args:
-        runs: The runs.
-        text: The key and its value, ``KEY=VALUE``.
-
-    Raises:
-        RequestError: If there are no such runs; the message lists the values of the key.
-    """
-    key, equals, wanted = text.partition("=")
-    if not equals:
-        raise RequestError(f"--where takes KEY=VALUE, such as algo=fedavg; got {text}")
-    values = [_value(run, key) for run in runs]
-    known = sorted({value for value in values if value is not None})
-    if not known:
-        raise RequestError(
-            f"--where {text}: none of {len(runs)} runs has the key {key}; see their config.yaml"
-        )
-    if wanted not in known:
-        raise RequestError(
-            f"--where {text}: no run has this value; {key} is one of {', '.join(known)}"
-        )
-    return [run for run, value in zip(runs, values, strict=True) if value == wanted]
-
-
-def _value(run: Run, key: str) -> str | None:
-    """Return the value of a key as typed, or None if the run does not have the key."""
-    if key in ("experiment", *GROUPS):
-        return str(run.meta.get(key) or "none")
-    return config_value(run.flat[key]) if key in run.flat else None

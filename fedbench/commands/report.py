@@ -15,7 +15,7 @@ from fedbench.reports.manuscript import METRICS, write_manuscript
 from fedbench.reports.overview import is_collection, write_overview
 from fedbench.reports.page import PAGE
 from fedbench.reports.summary_table import summary_text
-from fedbench.reports.write import runs_below, write_report
+from fedbench.reports.write import runs_below, selected, write_report
 from fedbench.runs.bundle import is_bundle
 
 
@@ -29,6 +29,7 @@ def report(
     metric: str | None = None,
     baseline: str | None = None,
     alpha: float | None = None,
+    where: Sequence[str] = (),
 ) -> CommandResult:
     """Write a report, a manuscript or a front page, or print one table, like ``fedbench report``.
 
@@ -41,6 +42,7 @@ def report(
         metric: The metric. Manuscripts and tables accept several, separated by commas.
         baseline: The value with which all others are compared. If None, all pairs are compared.
         alpha: Significance level of the tests.
+        where: Filters ``KEY=VALUE``; only runs with these values are reported.
 
     Returns:
         The result. Its ``page`` is the report, or ``main.tex`` for a manuscript; its ``status`` is
@@ -69,6 +71,7 @@ def report(
     test = partial(compare_runs, baseline=baseline, alpha=0.05 if alpha is None else alpha)
     if latex:
         runs, left_out = runs_below(folder)
+        runs = selected(runs, where)
         metrics = METRICS if metric is None else dict.fromkeys(metric.split(","))
         place = target or folder / "paper"
         comparisons = [test(runs, compare or "algo", name) for name in metrics]
@@ -77,8 +80,8 @@ def report(
         page = place / files[0]
     elif columns:
         runs, left_out = runs_below(folder)
-        text = summary_text(summary_tables(runs), columns.split(","))
-    elif not (target or paper or compare) and is_collection(folder):
+        text = summary_text(summary_tables(selected(runs, where)), columns.split(","))
+    elif not (target or paper or compare or where) and is_collection(folder):
         text = write_overview(folder)
         page = folder / PAGE
     else:
@@ -87,7 +90,7 @@ def report(
         comparison = None
         if compare:
             comparison = partial(test, key=compare, metric=metric or "accuracy_mean")
-        text, left_out = write_report(folder, target, paper, compare=comparison)
+        text, left_out = write_report(folder, target, paper, compare=comparison, where=where)
         page = (target or folder / "report") / PAGE
     print(text)
     return CommandResult(1 if left_out else 0, page)

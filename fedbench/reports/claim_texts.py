@@ -80,7 +80,8 @@ class Judged:
     @property
     def standing(self) -> str:
         """The word of a verdict with its status and settings: ``holds, confirmed, as printed``."""
-        words = [self.word]
+        partly = self.word == "not run" and " run: " in self.counts
+        words = ["partly run" if partly else self.word]
         if self.status:
             words += [self.status, self.settings]
         return ", ".join(filter(None, words))
@@ -264,7 +265,8 @@ def readings_text(readings: Readings) -> str:
         return ""
     if not others:
         return f"the same under all {len(comparable(readings))} readings that were run"
-    return f"differs: {'; '.join(map(reading_text, others))}"
+    words = [f"{readings[other].word} with {reading_text(other)}" for other in others]
+    return f"differs: {'; '.join(words)}"
 
 
 def reading_text(reading: Reading) -> str:

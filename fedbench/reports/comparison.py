@@ -276,7 +276,6 @@ def _rank_tables(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
 
 def compared_chapter(compared: ComparedRuns) -> Chapter:
     """Return a comparison as a chapter of the page."""
-    notes = tuple(("note", text) for text in unpaired_runs(compared))
     gains = heat_map(compared)
     figures = []
     if gains is not None:
@@ -286,7 +285,7 @@ def compared_chapter(compared: ComparedRuns) -> Chapter:
         lead_of(compared),
         tuple(compared_tables(compared)),
         tuple(figures),
-        notes,
+        notes=tuple(unpaired_runs(compared)),
     )
 
 

@@ -33,6 +33,7 @@ class Chapter:
         tables: Tables of the chapter.
         figures: Figures of the chapter.
         facts: Facts about the whole chapter, as (name, value).
+        notes: Notes below the tables.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Chapter:
     tables: tuple[Table, ...] = ()
     figures: tuple[DrawnFigure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.planned import PlannedEvidence
 from fedbench.analysis.run_rows import kept_of, run_rows
+from fedbench.analysis.settings import GROUPS
 from fedbench.analysis.table_model import TableData
 from fedbench.config.plans import Plan, plans_of
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
+from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
 from fedbench.papers.registry import papers as known_papers
@@ -44,6 +46,7 @@ def write_report(
     parts: Sequence[str] = (),
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
     chapters: tuple[Chapter, ...] = (),
+    where: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
     """Write the report on all runs in a directory, and print the runs that are left out.
 
@@ -62,6 +65,7 @@ def write_report(
         compare: Function that compares the runs; the text is then this comparison. None for no
             comparison.
         chapters: Further chapters of the page.
+        where: Filters ``KEY=VALUE``; only runs with these values are reported.
 
     Returns:
         The text with the report's tables and path, and messages about runs that were left out
@@ -81,6 +85,7 @@ def write_report(
         )
     papers = list(dict.fromkeys(part.partition("/")[0] for part in parts))
     store, runs, damaged = _collect(folder, only, papers)
+    runs = selected(runs, where)
     if publish:
         runs = [as_published(run) for run in runs]
     compared = None if compare is None else compare(runs)
@@ -115,6 +120,50 @@ def runs_below(folder: Path) -> tuple[list[Run], list[str]]:
     if not runs:
         raise RequestError(_NO_RUNS.format(folder))
     return runs, store.damaged
+
+
+def selected(runs: Sequence[Run], where: Sequence[str]) -> list[Run]:
+    """Return the runs in which all keys of ``where``, texts ``KEY=VALUE``, have their values.
+
+    Raises:
+        RequestError: If there are no such runs; the message lists the values of the key.
+    """
+    for text in where:
+        runs = _with_value(runs, text)
+    return list(runs)
+
+
+def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
+    """Return the runs in which a key has a given value.
+
+    Args:
+        runs: The runs.
+        text: The key and its value, ``KEY=VALUE``.
+
+    Raises:
+        RequestError: If there are no such runs; the message lists the values of the key.
+    """
+    key, equals, wanted = text.partition("=")
+    if not equals:
+        raise RequestError(f"--where takes KEY=VALUE, such as algo=fedavg; got {text}")
+    values = [_value(run, key) for run in runs]
+    known = sorted({value for value in values if value is not None})
+    if not known:
+        raise RequestError(
+            f"--where {text}: none of {len(runs)} runs has the key {key}; see their config.yaml"
+        )
+    if wanted not in known:
+        raise RequestError(
+            f"--where {text}: no run has this value; {key} is one of {', '.join(known)}"
+        )
+    return [run for run, value in zip(runs, values, strict=True) if value == wanted]
+
+
+def _value(run: Run, key: str) -> str | None:
+    """Return the value of a key as typed, or None if the run does not have the key."""
+    if key in ("experiment", *GROUPS):
+        return str(run.meta.get(key) or "none")
+    return config_value(run.flat[key]) if key in run.flat else None
 
 
 def name_left_out(damaged: Sequence[str]) -> None:

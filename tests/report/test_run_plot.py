@@ -1,5 +1,7 @@
 """``fedbench plot``: curves of runs as the files that were asked for."""
 
+import re
+
 import numpy as np
 import pytest
 import yaml
@@ -7,8 +9,8 @@ from fake_runs import ROUNDS, change_facts, fake_run, measured_curve
 from report_runs import call, files, leave_runs
 
 from fedbench.analysis.curves import run_curves
-from fedbench.commands import plot
 from fedbench.reports.figures import curve_panels
+from fedbench.reports.write import selected
 from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)
@@ -73,7 +75,7 @@ def test_runs_are_chosen_by_their_scenario(tmp_path):
     change_facts(attacked, attack="sign_flip")
     runs = list(Results(tmp_path))
     for name in ("sign_flip", "none"):
-        (run,) = plot._with_value(runs, f"attack={name}")
+        (run,) = selected(runs, [f"attack={name}"])
         assert run.meta.get("attack", "none") == name
 
 
@@ -153,3 +155,10 @@ def test_too_much_for_one_figure_is_refused(tmp_path):
     status, _, err = call("plot", str(tmp_path), "--by", "algo.mu")
     assert status == 2
     assert "up to 25 lines each are too many to tell apart" in err
+
+
+def test_a_report_has_only_the_chosen_runs(root):
+    words = ("report", str(root), "--metric", "accuracy_mean")
+    for chosen, methods in (((), {"fedavg", "qfedavg"}), (("algo=qfedavg",), {"qfedavg"})):
+        _, text, _ = call(*words, *(f"--where={where}" for where in chosen))
+        assert methods == set(re.findall(r"^\| (\w*fedavg) ", text, re.M))
