@@ -47,6 +47,17 @@ def fedper(clients, w, weights="size"):
     return fedavg(clients, w, weights=weights)
 
 
+def fedrep(clients, w, body_epochs=1, weights="uniform"):
+    """Without a personal part: the other epochs move nothing."""
+    for lr in clients.rates:
+        ends = []
+        for k in clients.all:
+            steps = min(body_epochs, clients.steps[k])
+            ends.append(clients.train(k, w, lr, steps=steps))
+        w = clients.weights(weights) @ np.array(ends)
+    return w
+
+
 def lgfedavg(clients, w, weights="uniform"):
     """Without a personal part."""
     return fedavg(clients, w, weights=weights)

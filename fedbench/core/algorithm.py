@@ -414,6 +414,8 @@ class Algorithm:
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
         personal_part: Words and patterns (``fedbench.models.parts``) of the parameters that clients
             keep, unless ``parts.personal`` is given.
+        whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
+            If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
         everyone: Reason why every client must take part in every round; "" if cohorts may be
             sampled.
@@ -443,6 +445,7 @@ class Algorithm:
     personal: Algorithm | None = None
     personal_epochs: int | None = None
     personal_part: tuple[str, ...] = ()
+    whole_epochs: int | None = None
     whole: str = ""
     everyone: str = ""
     uniform: str = ""

@@ -317,7 +317,9 @@ def _stages(
     stages = _method(config, data, task.shared.sizes)
     partial = cohort_size(config.participation, count) < able
     for stage in stages:
-        if fault := _misfit(config, data, task, stage, partial):
+        least = stage.algorithm.whole_epochs
+        fault = _too_few_epochs(config.local, least) or _misfit(config, data, task, stage, partial)
+        if fault:
             raise RequestError(f"{config.names.algo} {fault}")
     if config.identity.facts["code"]:  # the user's code
         stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
@@ -381,6 +383,15 @@ def _misfit(
         if data.y.dim() > 1:
             return f"{relabels} data={config.names.data} has a label per token"
     return ""
+
+
+def _too_few_epochs(local: LocalConfig, least: int | None) -> str:
+    """Return the reason why the local work does not consist of enough whole epochs, or ""."""
+    low, high = local.epochs
+    if least is None or (local.steps is None and low == high >= least):
+        return ""
+    number = max(least, 1)
+    return f"needs local.epochs to be one number, at least {number}, and local.steps=null"
 
 
 def _personal_part(

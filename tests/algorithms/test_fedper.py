@@ -1,11 +1,22 @@
-"""FedPer and LG-FedAvg: FedAvg with the head or the body left with the clients."""
+"""FedPer, FedRep and LG-FedAvg: FedAvg with the head or the body left with the clients."""
 
+import numpy as np
 import pytest
+import torch
 from command_line import FAST
 from safetensors.torch import load_file
+from tools import federation, make, snapshots
+from torch import nn
 
 import fedbench
+from fedbench.core.errors import RequestError
+from fedbench.models.dense import MLP
+from fedbench.models.parts import tensors_of
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.personal import PERSONAL, with_personal_part
+from fedbench.simulation.task import Task
 
+DATA = federation()
 KEYS = f"{' '.join(FAST)} model=mlp"
 
 
@@ -39,3 +50,48 @@ def test_only_the_other_part_is_sent(tmp_path):
         sent[algo] = run.last_round()["bytes_up"]
     assert sent["fedper"] + sent["lgfedavg"] == sent["fedavg"]
     assert sent["lgfedavg"] == 4 * 8 * 4 * (128 * 10 + 10)  # rounds, clients, bytes, the head
+
+
+def fedrep_by_hand(task, w, length, rounds, epochs, body_epochs, lr):
+    """Full batches: heads first, then bodies, which are averaged uniformly."""
+    body = w[:length]
+    heads = [w[length:]] * DATA.num_clients
+    for _ in range(rounds):
+        bodies = []
+        for k, head in enumerate(heads):
+            rows = DATA.train.of_clients(np.array([k]))
+            model = torch.cat([body, head])
+            for epoch in range(epochs):
+                leaf = model.clone().requires_grad_()
+                loss = nn.functional.cross_entropy(task.predict(leaf, DATA.x[rows]), DATA.y[rows])
+                (g,) = torch.autograd.grad(loss, leaf)
+                if epoch < epochs - body_epochs:
+                    g[:length] = 0
+                else:
+                    g[length:] = 0
+                model = model - lr * g
+            bodies.append(model[:length])
+            heads[k] = model[length:]
+        body = torch.stack(bodies).mean(0)
+    return body, torch.stack(heads)
+
+
+@pytest.mark.parametrize("body_epochs", [0, 1, 3])
+def test_fedrep_takes_turns(body_epochs):
+    with torch.device("meta"):
+        net = MLP(DATA.shape, DATA.classes, [5])
+    task = Task(net, torch.device("cpu"), torch.float64, personal=tensors_of(net, ["head"], "x"))
+    w = task.init(torch.Generator().manual_seed(1))
+    length = sum(task.shared.sizes)
+    algo = with_personal_part(make("fedrep", body_epochs=body_epochs), w[length:])
+    work = LocalWork(lr=0.3, batch_size=None, epochs=(3, 3))
+    last = snapshots(algo, DATA, task=task, w=w[:length], work=work, rounds=2, mode="loop")[-1]
+    body, heads = fedrep_by_hand(task, w, length, 2, 3, body_epochs, 0.3)
+    assert torch.allclose(last.server["w"], body, atol=1e-10)
+    assert torch.allclose(last.clients[PERSONAL], heads, atol=1e-10)
+
+
+@pytest.mark.parametrize("keys", ["local.epochs=[1,3]", "local.steps=4", "algo.body_epochs=2"])
+def test_fedrep_needs_whole_epochs(tmp_path, keys):
+    with pytest.raises(RequestError, match="fedrep needs local.epochs to be one number, at least"):
+        fedbench.run(f"{KEYS} algo=fedrep {keys} results_dir={tmp_path}")

@@ -1,0 +1,71 @@
+"""FedRep (Collins et al., 2021): in a round, clients train their heads, then the shared body."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.fedavg import fedavg
+from fedbench.core.algorithm import Algorithm, Descent, Weights
+from fedbench.core.optim import Optimizer
+from fedbench.core.options import Natural
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+def fedrep(
+    local: Optimizer,
+    *,
+    body_epochs: Natural = 1,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """FedRep: the first epochs of a round move the personal part alone, the last ones the other.
+
+    The personal part is ``parts.personal``, by default the head. The part that rests keeps its
+    values and its momentum.
+
+    Source: Collins et al., ICML 2021, Alg. 1; the authors' code, which weights by the number of
+    examples on LEAF data.
+
+    Args:
+        local: The local solver.
+        body_epochs: Number of epochs on the shared part, at most that of a round.
+        weights: Weights p_k, "uniform" or by number of training examples ("size").
+
+    Identity: with ``parts.personal=[]`` and body_epochs equal to the epochs of a round, the method
+    is FedAvg.
+    """
+    descent = Descent(local)
+
+    def step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
+        shared = torch.arange(local["w"].shape[-1], device=local["w"].device) < msg["w"].shape[-1]
+        first = info.steps - body_epochs * info.per_epoch  # the first step on the shared part
+        moving = shared == (batch.step >= first)  # [A, P]
+
+        def gradient(
+            oracle: Oracle,
+            msg: State,
+            local: State,
+            batch: Batch,
+            info: ClientInfo,
+        ) -> Tensor:
+            return oracle.grad(local["w"], batch) * moving
+
+        new = replace(descent, gradient=gradient)(oracle, msg, local, batch, info)
+        rested = {}
+        for name, v in new.items():
+            whole = v.shape[-1] == len(shared)
+            rested[name] = torch.where(moving, v, local[name]) if whole else v
+        return rested
+
+    return replace(
+        fedavg(local, weights=weights),
+        step=step,
+        personal_part=("head",),
+        whole_epochs=body_epochs,
+    )
