@@ -1,9 +1,6 @@
 """FedPer (Arivazhagan et al., 2019): FedAvg of the body; every client keeps its head."""
 
-from dataclasses import replace
-
-from fedbench.algorithms.fedavg import fedavg
-from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.algorithm import Algorithm, Weights, descent
 from fedbench.core.optim import Optimizer
 
 
@@ -25,4 +22,4 @@ def fedper(
 
     Identity: with ``parts.personal=[]`` the method is FedAvg.
     """
-    return replace(fedavg(local, weights=weights), personal_part=("head",))
+    return Algorithm(**descent(local), weights=weights, personal_part=("head",))

@@ -5,8 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.fedavg import fedavg
-from fedbench.core.algorithm import Algorithm, Descent, Weights
+from fedbench.core.algorithm import Algorithm, Descent, Weights, descent
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Natural
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -34,7 +33,7 @@ def fedrep(
     Identity: with ``parts.personal=[]`` and body_epochs equal to the epochs of a round, the method
     is FedAvg.
     """
-    descent = Descent(local)
+    solver = Descent(local)
 
     def step(
         oracle: Oracle,
@@ -56,16 +55,17 @@ def fedrep(
         ) -> Tensor:
             return oracle.grad(local["w"], batch) * moving
 
-        new = replace(descent, gradient=gradient)(oracle, msg, local, batch, info)
+        new = replace(solver, gradient=gradient)(oracle, msg, local, batch, info)
         rested = {}
         for name, v in new.items():
             whole = v.shape[-1] == len(shared)
             rested[name] = torch.where(moving, v, local[name]) if whole else v
         return rested
 
-    return replace(
-        fedavg(local, weights=weights),
+    return Algorithm(
+        start=descent(local)["start"],
         step=step,
+        weights=weights,
         personal_part=("head",),
         whole_epochs=body_epochs,
     )

@@ -1,9 +1,6 @@
 """LG-FedAvg (Liang et al., 2020): FedAvg of the head; every client keeps its body."""
 
-from dataclasses import replace
-
-from fedbench.algorithms.fedavg import fedavg
-from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.algorithm import Algorithm, Weights, descent
 from fedbench.core.optim import Optimizer
 
 
@@ -27,4 +24,4 @@ def lgfedavg(
 
     Identity: with ``parts.personal=[head]`` the method is FedPer.
     """
-    return replace(fedavg(local, weights=weights), personal_part=("body",))
+    return Algorithm(**descent(local), weights=weights, personal_part=("body",))

@@ -47,8 +47,8 @@ def with_personal_part(algo: Algorithm, initial: Tensor) -> Algorithm:
         info: ClientInfo,
     ) -> Tensor:
         assert added is not None
-        term = added(msg, _shared(local, length), info)
-        return F.pad(term, (0, length))
+        of_shared = added(msg, _shared(local, length), info)
+        return F.pad(of_shared, (0, length))
 
     def finish(
         msg: State,
