@@ -94,8 +94,12 @@ class Judged:
         return "not counted" if self.one_way else self.word
 
 
-def judged(claim: Claim, readings: Readings) -> Judged:
-    """Return the counted properties of a claim."""
+def judged(
+    claim: Claim,
+    readings: Readings,
+    paper: Paper,
+) -> Judged:
+    """Return the counted properties of a claim of a paper."""
     verdict = readings[ADOPTED]
     return Judged(
         claim.id,
@@ -104,7 +108,7 @@ def judged(claim: Claim, readings: Readings) -> Judged:
         verdict.basis,
         one_way_text(verdict),
         scaled_word(verdict) if verdict.word == "not run" else "",
-        readings_text(readings),
+        readings_text(readings, paper),
         verdict.settings,
         verdict.confirmed,
         verdict.explored,
@@ -258,22 +262,24 @@ def effect_text(verdict: Verdict) -> str:
 # ---- readings
 
 
-def readings_text(readings: Readings) -> str:
+def readings_text(readings: Readings, paper: Paper) -> str:
     """Return a text on whether the readings agree; empty if fewer than two are counted."""
     others = differing(readings)
     if others is None:
         return ""
     if not others:
         return f"the same under all {len(comparable(readings))} readings that were run"
-    words = [f"{readings[other].word} with {reading_text(other)}" for other in others]
+    words = [f"{readings[other].word} ({reading_text(other, paper)})" for other in others]
     return f"differs: {'; '.join(words)}"
 
 
-def reading_text(reading: Reading) -> str:
+def reading_text(reading: Reading, paper: Paper) -> str:
     """Return the differences between a reading and the adopted one."""
     texts = []
     for axis in reading.differs_from(ADOPTED):
         value = getattr(reading, axis)
+        if axis == "variant":
+            value = paper.readings.variants[value].title
         texts.append(_READING_WORDS[axis].format(value))
     return ", ".join(texts)
 

@@ -132,7 +132,7 @@ class PaperReport:
             title=self.paper.name,
             citation=self.paper.citation,
             coverage=coverage(self.tables),
-            claims=tuple(judged(claim, readings) for claim, readings in self.claims),
+            claims=tuple(judged(c, readings, self.paper) for c, readings in self.claims),
             runs=len(self.runs),
             hours=sum(run.seconds for run in self.runs if run.done) / 3600,
             note=self.paper.paper.note,
@@ -159,7 +159,7 @@ def claims_rows(report: PaperReport) -> list[Fields]:
     rows = []
     for claim, readings in report.claims:
         verdict = readings[ADOPTED]
-        counted = judged(claim, readings)
+        counted = judged(claim, readings, report.paper)
         rows.append(
             {
                 "id": claim.id,

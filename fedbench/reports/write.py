@@ -379,7 +379,7 @@ def _claims_on(report: PaperReport, parts: Sequence[str]) -> list[str]:
             text = render(
                 "claim.txt",
                 claim=claim,
-                counted=judged(claim, readings),
+                counted=judged(claim, readings, report.paper),
             )
             texts.append(wrapped(text))
     return texts

@@ -113,7 +113,7 @@ def test_a_reading_that_has_not_been_run_says_so():
     for lacking in (AHEAD, decide([lead(1, 2)]), decide([lead(-1), NOT_RUN])):
         verdict = replace(lacking, unread=("slow", "own"))
         assert one_way_text(verdict) == "without runs of the reading slow, own"
-        assert judged(CLAIM, {ADOPTED: verdict}).state == "not counted"
+        assert judged(CLAIM, {ADOPTED: verdict}, PAPER).state == "not counted"
         assert not verdict.counts
 
 
@@ -132,7 +132,7 @@ def test_a_reading_that_has_not_been_run_says_so():
 def test_a_verdict_from_runs_is_confirmed_or_exploratory(verdict, has_status, confirmed):
     """Confirmed by a plan, with the word of the exploratory verdict beside it."""
     planned = replace(verdict, confirmed=confirmed, explored="mixed" if confirmed else "")
-    shown = judged(CLAIM, {ADOPTED: planned})
+    shown = judged(CLAIM, {ADOPTED: planned}, PAPER)
     status = "confirmed" if confirmed else "exploratory"
     assert shown.status == (status if has_status else "")
     assert (shown.confirmed, shown.explored) == (planned.confirmed, planned.explored)
@@ -149,7 +149,7 @@ def test_a_verdict_from_runs_is_confirmed_or_exploratory(verdict, has_status, co
 )
 def test_a_verdict_names_the_settings_of_its_runs(runs, settings, standing):
     verdict = decide([lead(1, runs=side) for side in runs] or [NOT_RUN])
-    shown = judged(CLAIM, {ADOPTED: verdict})
+    shown = judged(CLAIM, {ADOPTED: verdict}, PAPER)
     assert shown.settings == verdict.settings == settings
     assert shown.standing == standing
 
@@ -190,7 +190,7 @@ def test_the_needs_of_a_decision_are_shown_for_open_claims_only(word):
 )
 def test_a_scaled_down_check_has_words_of_its_own(leads, n, word):
     verdict = decide([NOT_RUN if size is None else lead(size, n, CUT) for size in leads])
-    shown = judged(CLAIM, {ADOPTED: verdict})
+    shown = judged(CLAIM, {ADOPTED: verdict}, PAPER)
     assert shown.word == shown.state == "not run"
     assert shown.scaled == word
     assert shown.counts == "2 comparisons, none run"
@@ -251,13 +251,16 @@ BEST = Reading(round="best")
         ),
         (
             {UNWEIGHTED: BEHIND, BEST: LEVEL},
-            "differs: fails with unweighted; undecided with best round",
+            "differs: fails (unweighted); undecided (best round)",
         ),
-        ({Reading(splits="fixed", variant="v"): BEHIND}, "differs: fails with one split, v"),
+        (
+            {Reading(splits="fixed", variant="code"): BEHIND},
+            "differs: fails (one split, AdaFedAdam as released)",
+        ),
     ],
 )
 def test_one_sentence_says_whether_readings_agree(others, text):
-    assert readings_text({ADOPTED: AHEAD, **others}) == text
+    assert readings_text({ADOPTED: AHEAD, **others}, PAPER) == text
 
 
 # ---- files
