@@ -16,6 +16,7 @@ def fedrep(
     *,
     body_epochs: Natural = 1,
     weights: Weights = "uniform",
+    epochs: int | None = None,
 ) -> Algorithm:
     """FedRep: the first epochs of a round move the personal part alone, the last ones the other.
 
@@ -29,6 +30,8 @@ def fedrep(
         local: The local solver.
         body_epochs: Number of epochs on the shared part, at most that of a round.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
+        epochs: Number of epochs that a round is planned to have, set by the run. If None, those of
+            the steps that a client takes.
 
     Identity: with ``parts.personal=[]`` and body_epochs equal to the epochs of a round, the method
     is FedAvg.
@@ -43,7 +46,8 @@ def fedrep(
         info: ClientInfo,
     ) -> State:
         shared = torch.arange(local["w"].shape[-1], device=local["w"].device) < msg["w"].shape[-1]
-        first = info.steps - body_epochs * info.per_epoch  # the first step on the shared part
+        planned = info.steps if epochs is None else epochs * info.per_epoch
+        first = planned - body_epochs * info.per_epoch  # the first step on the shared part
         moving = shared == (batch.step >= first)  # [A, P]
 
         def gradient(

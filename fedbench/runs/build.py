@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedbench
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.algorithm import Algorithm, Stage
+from fedbench.core.algorithm import Algorithm, Descent, Stage
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
@@ -130,6 +130,11 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     w = _initial_model(config, task)
     shared = sum(task.shared.sizes)
     if shared < task.size:
+        if len(stages) > 1:
+            raise RequestError(
+                f"{config.names.algo} has several stages, and personal parts are for one; "
+                "set parts.personal=[]"
+            )
         stages = [_with_personal_part(config, stage, shared, w[shared:]) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
@@ -199,16 +204,20 @@ def _with_personal_part(
     fault = refusal(stage.algorithm)
     if stage.after is not None:
         fault = "relabels examples by one model for all clients"
+    step = stage.algorithm.step
+    plain = isinstance(step, Descent) and step.gradient is None
+    if config.identity.facts["code"] and not plain:
+        fault = "has a local step of its own"
     if not shared:
         fault = "would share nothing"
+    remedy = "set parts.personal=[], or to other parts, or use another model"
     if fault:
         raise RequestError(
-            f"{config.names.algo} {fault}, so no part of the model can be personal; "
-            "remove parts.personal"
+            f"{config.names.algo} {fault}, so no part of the model can be personal; {remedy}"
         )
     if config.improved_clients:
         raise RequestError(
-            "improved_clients=true compares one model for all clients; remove it or parts.personal"
+            f"improved_clients=true compares one model for all clients; remove it, or {remedy}"
         )
     return stage._replace(algorithm=with_personal_part(stage.algorithm, initial))
 
@@ -432,6 +441,7 @@ def _method(
         clients=int((examples > 0).sum()),
         examples=examples.tolist(),
         tensors=tensors,
+        epochs=max(config.local.epochs),
     )
     if isinstance(method, Algorithm):
         return [Stage(method, config.rounds)]
@@ -472,7 +482,7 @@ def _facts(
             **engine.ranks.facts(),
         },
     }
-    personal = task.layout.names[len(task.shared.names) :]
+    personal = task.personal.names
     if frozen := [name for name in task.constants if name not in personal]:
         facts["frozen"] = frozen
     if personal:

@@ -161,6 +161,8 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
     if mode not in ("auto", "compiled"):
         return None
     reason = "it is for linear models and MLPs in float32 or float64 on a CPU"
+    if task.constants:
+        reason = "models with personal or frozen parts do not use it"
     if expressible(task):
         library, reason = kernels().library, kernels().source
         if library is not None and (mode == "compiled" or task.size < _LARGE_COMPILED):

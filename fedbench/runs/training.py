@@ -31,6 +31,7 @@ from fedbench.simulation.evaluation import Evaluation, evaluate
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
+from fedbench.simulation.personal import PERSONAL
 from fedbench.simulation.scenario import client_columns, round_columns
 
 _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
@@ -338,13 +339,16 @@ class TrainingSession:
                 documents[name] = document
 
         task = self.prepared.task
-        deployed = self._deployed(snapshot)
-        # clients are evaluated on the global model, or each on its own
-        name = "model" if deployed.dim() == 1 else "personal"
-        models = {name: task.layout.named(deployed)}
-        if task.shared != task.layout:
-            models[name] = {k: v for k, v in models[name].items() if k not in task.shared.names}
-        models["model"] = task.named(snapshot.server["w"])
+        models = {"model": task.named(snapshot.server["w"])}
+        if PERSONAL in snapshot.clients:
+            models["personal"] = task.personal.named(snapshot.clients[PERSONAL])
+        else:
+            deployed = self._deployed(snapshot)
+            # clients are evaluated on the global model, or each on its own
+            if deployed.dim() == 1:
+                models["model"] = task.named(deployed)
+            else:
+                models["personal"] = task.layout.named(deployed)
         meta = meta | self._final_facts(snapshot)
         self.recorder.finish(models, documents, meta)
         return str(meta["status"])

@@ -329,7 +329,8 @@ class Participants:
         models = w
         if PERSONAL in self.before.clients and algo.needs:
             rows = to_device(cohort.ids, w.device)
-            models = completed(w, read_rows(self.before.clients, rows))
+            own = {PERSONAL: self.before.clients[PERSONAL]}
+            models = completed(w, read_rows(own, rows))
         probe = measurements.at_broadcast(cohort.data, cohort.ids, models, algo.needs)
         if "grad" in probe:
             probe["grad"] = probe["grad"][:, : len(w)]

@@ -83,6 +83,7 @@ class Task:
     Attributes:
         layout: Positions in w of all parameters that are trained.
         shared: Positions of those that are not personal, the first ones in w.
+        personal: Positions of the personal ones in a vector of their own.
         size: Number of values P of the trained parameters.
         constants: Initial values of the frozen and personal parameters, once there are some.
 
@@ -118,8 +119,10 @@ class Task:
             # hand-written passes need all parameters in the model's order
             self.traits = replace(self.traits, dense=False)
         whole = Layout(tuple(shapes), tuple(shapes.values()))
-        self.layout = whole.of([*shared, *(name for name in trained if name in personal)])
+        own = [name for name in trained if name in personal]
+        self.layout = whole.of([*shared, *own])
         self.shared = whole.of(shared)
+        self.personal = whole.of(own)
         self.size = sum(self.layout.sizes)  # P
         self.constants: dict[str, Tensor] = {}
         self._whole = whole

@@ -1,5 +1,7 @@
 """Personal parts: what clients keep never leaves them, and the rest is as without them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from tools import (
 from torch import nn
 
 import fedbench
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
 from fedbench.models.dense import MLP, Linear
@@ -226,3 +229,35 @@ def test_a_run_keeps_personal_parts_apart(tmp_path):
 def test_what_is_refused(tmp_path, keys, message):
     with pytest.raises(RequestError, match=message):
         fedbench.run(f"{KEYS} {keys} results_dir={tmp_path}")
+
+
+def test_clients_are_measured_on_their_own_parts():
+    """In the second round, at the server's body and the heads that they have left."""
+    task = task_with(MLP, ["head"], hidden=[5])
+    w = task.init(torch.Generator().manual_seed(1))
+    length = sum(task.shared.sizes)
+    seen = []
+
+    def update(server, uploads, cohort):
+        seen.append(cohort)
+        return {**server, "w": server["w"] - cohort.p @ uploads["delta"]}
+
+    needs = frozenset(["loss", "grad", "loss_init", "loss_after", "accuracy"])
+    algo = with_personal_part(replace(Algorithm(), needs=needs, update=update), w[length:])
+    states = snapshots(algo, DATA, task=task, w=w[:length], rounds=2, participation=0.5)
+    before, after = states[1], states[2]
+    for place, k in enumerate(after.cohort):
+        rows = DATA.train.of_clients(np.array([k]))
+        probe = {name: v[place] for name, v in seen[1].probe.items()}
+
+        def loss(v, rows=rows):
+            return nn.functional.cross_entropy(task.predict(v, DATA.x[rows]), DATA.y[rows])
+
+        model = torch.cat([before.server["w"], before.clients[PERSONAL][k]]).requires_grad_()
+        (g,) = torch.autograd.grad(loss(model), model)
+        assert torch.allclose(probe["loss"], loss(model.detach()))
+        assert torch.allclose(probe["grad"], g[:length])
+        assert torch.allclose(probe["loss_init"], loss(w))
+        right = (task.predict(model.detach(), DATA.x[rows]).argmax(1) == DATA.y[rows]).double()
+        assert torch.allclose(probe["accuracy"], right.mean())
+    assert not torch.equal(before.clients[PERSONAL], states[0].clients[PERSONAL])
