@@ -427,7 +427,7 @@ def test_has_a_config_a_card_and_a_docstring(name):
     assert config.pop("_target_").endswith(f".{name}")
     parameters = inspect.signature(factory(name)).parameters
     defaults = {key: parameter.default for key, parameter in parameters.items()}
-    for given_by_the_run in ("local", "rounds", "clients", "tensors", "examples"):
+    for given_by_the_run in ("local", "rounds", "clients", "tensors", "examples", "epochs"):
         defaults.pop(given_by_the_run, None)
     assert config == defaults
     text = inspect.getdoc(factory(name))
