@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from fedbench.algorithms.shared.reasons import PERSONAL
 from fedbench.core.algorithm import Algorithm, Weights, start_from_client, upload_with
 from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import UnitInterval
@@ -76,6 +77,6 @@ def apfl(
         step=step,
         finish=upload_with(),
         deploy=deploy,
-        whole="has personal models already",
+        whole=PERSONAL,
         weights=weights,
     )

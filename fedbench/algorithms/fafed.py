@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 
+from fedbench.algorithms.shared.reasons import MOMENTS
 from fedbench.algorithms.shared.variance_reduction import (
     SAMPLED,
     first_exchange,
@@ -129,7 +130,7 @@ def fafed(
         },
         step=step,
         finish=upload_with("m", "v"),
-        whole="keeps moments, which would need a part of their own",
+        whole=MOMENTS,
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         setup=first_exchange(solver, begin),
         weights="uniform",

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.shared.reasons import MOMENTS
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, upload_with
 from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
@@ -117,7 +118,7 @@ def fedcada(
         },
         step=step,
         finish=upload_with("m", "v"),
-        whole="keeps moments, which would need a part of their own",
+        whole=MOMENTS,
         update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         weights=weights,
         kinds=("moments", "replaces"),

@@ -1,7 +1,5 @@
 """FedRep (Collins et al., 2021): in a round, clients train their heads, then the shared body."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -36,7 +34,29 @@ def fedrep(
     Identity: with ``parts.personal=[]`` and body_epochs equal to the epochs of a round, the method
     is FedAvg.
     """
-    solver = Descent(local)
+
+    def moving(
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> Tensor:
+        """Return which parameters the step moves, [A, P]."""
+        place = torch.arange(local["w"].shape[-1], device=local["w"].device)
+        planned = info.steps if epochs is None else epochs * info.per_epoch
+        first = planned - body_epochs * info.per_epoch  # the first step on the shared part
+        return (place < msg["w"].shape[-1]) == (batch.step >= first)
+
+    def gradient(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> Tensor:
+        return oracle.grad(local["w"], batch) * moving(msg, local, batch, info)
+
+    descend = Descent(local, gradient)
 
     def step(
         oracle: Oracle,
@@ -45,26 +65,12 @@ def fedrep(
         batch: Batch,
         info: ClientInfo,
     ) -> State:
-        shared = torch.arange(local["w"].shape[-1], device=local["w"].device) < msg["w"].shape[-1]
-        planned = info.steps if epochs is None else epochs * info.per_epoch
-        first = planned - body_epochs * info.per_epoch  # the first step on the shared part
-        moving = shared == (batch.step >= first)  # [A, P]
-
-        def gradient(
-            oracle: Oracle,
-            msg: State,
-            local: State,
-            batch: Batch,
-            info: ClientInfo,
-        ) -> Tensor:
-            return oracle.grad(local["w"], batch) * moving
-
-        new = replace(solver, gradient=gradient)(oracle, msg, local, batch, info)
-        rested = {}
+        moved = moving(msg, local, batch, info)
+        new = descend(oracle, msg, local, batch, info)
         for name, v in new.items():
-            whole = v.shape[-1] == len(shared)
-            rested[name] = torch.where(moving, v, local[name]) if whole else v
-        return rested
+            if v.shape[-1] == moved.shape[-1]:
+                new[name] = torch.where(moved, v, local[name])
+        return new
 
     return Algorithm(
         start=descent(local)["start"],

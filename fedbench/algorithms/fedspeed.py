@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import with_mean_drift
+from fedbench.algorithms.shared.reasons import BLENDS
 from fedbench.algorithms.shared.sharpness import uphill
 from fedbench.core.algorithm import Algorithm, Descent, server_descent
 from fedbench.core.optim import Optimizer, without
@@ -64,7 +65,7 @@ def fedspeed(
 
     algo = replace(
         with_mean_drift(Descent(gradient=gradient), examples),
-        whole="blends a vector of the server into every direction",
+        whole=BLENDS,
     )
     if server == "all":
         return algo
@@ -79,9 +80,4 @@ def fedspeed(
         drift = client["drift"] - delta
         return {"delta": delta - drift}, {"drift": drift}
 
-    return replace(
-        algo,
-        **server_descent(),
-        finish=finish,
-        kinds=(),
-    )
+    return replace(algo, **server_descent(), finish=finish, kinds=())

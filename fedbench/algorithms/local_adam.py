@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from fedbench.algorithms.shared.reasons import MOMENTS
 from fedbench.core.algorithm import (
     Algorithm,
     Descent,
@@ -42,17 +43,13 @@ def local_adam(
     local = without(local, "local_adam", "Adam has its own", "momentum", "adaptive steps")
     solver = chain(local, adam(beta1, beta2, eps, bias_correction=True))
     if state == "reset":
-        return Algorithm(
-            **descent(solver),
-            weights=weights,
-            whole="keeps moments, which would need a part of their own",
-        )
+        return Algorithm(**descent(solver), weights=weights, whole=MOMENTS)
     return Algorithm(
         client_init=solver.init,
         start=start_from_client,
         step=Descent(solver),
         finish=upload_with(),
-        whole="keeps moments, which would need a part of their own",
+        whole=MOMENTS,
         weights=weights,
         exposes={"moments": lambda uploads, clients: clients["m"]},
     )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.averages import blended
+from fedbench.algorithms.shared.reasons import BLENDS
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
 from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import HalfOpenUnit, Positive
@@ -92,7 +93,7 @@ def mimelite(
         ),
         update=Averaging(update, {"delta": by_weight, "grad": by_weight}),
         needs={"grad"},
-        whole="blends a vector of the server into every direction",
+        whole=BLENDS,
         weights=weights,
         kinds=("moments down",) if adam else (),
     )

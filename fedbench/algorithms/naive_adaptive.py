@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.shared.reasons import MOMENTS
 from fedbench.core.algorithm import Algorithm, Descent, start_from_client, upload_with
 from fedbench.core.optim import Optimizer, chain, without
 from fedbench.core.options import HalfOpenUnit, NonNegative
@@ -45,6 +46,6 @@ def naive_adaptive(
         start=start_from_client,
         step=Descent(solver),
         finish=upload_with(),
-        whole="keeps moments, which would need a part of their own",
+        whole=MOMENTS,
         weights="uniform",
     )

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from fedbench.algorithms.shared.reasons import PERSONAL
 from fedbench.core.algorithm import Algorithm, Weights, server_descent, upload_with
 from fedbench.core.optim import Optimizer, without
 from fedbench.core.options import Count, Positive
@@ -64,6 +65,6 @@ def pfedme(
         step=step,
         finish=upload_with(),
         deploy=lambda server, clients: clients["personal"],
-        whole="has personal models already",
+        whole=PERSONAL,
         weights=weights,
     )

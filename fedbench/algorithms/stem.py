@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 
+from fedbench.algorithms.shared.reasons import MOMENTS
 from fedbench.algorithms.shared.variance_reduction import (
     SAMPLED,
     first_exchange,
@@ -92,7 +93,7 @@ def stem(
         start=lambda msg, client, info: {**msg, "prev": client["prev"]},
         step=step,
         finish=upload_with("m"),
-        whole="keeps moments, which would need a part of their own",
+        whole=MOMENTS,
         update=Averaging(update, {"delta": by_weight, "m": by_weight}),
         setup=first_exchange(solver, Averaging(begin, {"g": by_weight})),
         weights="uniform",

@@ -10,8 +10,8 @@ from fedbench.reports.table_pages import caption_of, main_columns, notes_of, tex
 from fedbench.reports.text_table import markdown, markdown_rows
 
 WIDTH = 100  # columns of a terminal
+_FEW = 5  # with fewer seeds, a prediction interval reaches over three STDs to each side
 # leading columns of tables that no paper orders
-_FEW = 5  # with fewer seeds, a prediction interval is over three times as wide as with many
 _FIRST = (
     "accuracy_mean",
     "accuracy_std",

@@ -88,7 +88,7 @@ class PreparedRun:
     @property
     def shared_w(self) -> Tensor:
         """The shared part of the initial model [S]."""
-        return self.w[: sum(self.task.shared.sizes)]
+        return self.w[: self.task.shared.size]
 
 
 def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
@@ -128,7 +128,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
     w = _initial_model(config, task)
-    shared = sum(task.shared.sizes)
+    shared = task.shared.size
     if shared < task.size:
         if len(stages) > 1:
             raise RequestError(
@@ -205,9 +205,9 @@ def _with_personal_part(
     if stage.after is not None:
         fault = "relabels examples by one model for all clients"
     step = stage.algorithm.step
-    plain = isinstance(step, Descent) and step.gradient is None
-    if config.identity.facts["code"] and not plain:
-        fault = "has a local step of its own"
+    function = step.gradient if isinstance(step, Descent) else step
+    if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
+        fault = "has a local step of your own"
     if not shared:
         fault = "would share nothing"
     remedy = "set parts.personal=[], or to other parts, or use another model"

@@ -36,6 +36,11 @@ class Layout:
         """Number of values of each parameter tensor."""
         return [prod(s) for s in self.shapes]
 
+    @property
+    def size(self) -> int:
+        """Number of values of all parameters."""
+        return sum(self.sizes)
+
     def of(self, names: Sequence[str]) -> "Layout":
         """Return the positions of some of the parameters in a vector of their own."""
         shapes = dict(zip(self.names, self.shapes, strict=True))
@@ -104,7 +109,10 @@ class Task:
     ) -> None:
         _check_model(model)
         shapes = {name: p.shape for name, p in model.named_parameters()}
-        trained = [n for n, p in model.named_parameters() if p.requires_grad and n not in frozen]
+        trained = []
+        for name, p in model.named_parameters():
+            if p.requires_grad and name not in frozen:
+                trained.append(name)
         if not trained:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
         if both := sorted(set(personal) - set(trained)):
@@ -123,7 +131,7 @@ class Task:
         self.layout = whole.of([*shared, *own])
         self.shared = whole.of(shared)
         self.personal = whole.of(own)
-        self.size = sum(self.layout.sizes)  # P
+        self.size = self.layout.size  # P
         self.constants: dict[str, Tensor] = {}
         self._whole = whole
         self._copies = threading.local()

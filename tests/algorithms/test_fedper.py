@@ -87,7 +87,7 @@ def test_fedrep_takes_turns(body_epochs, momentum):
         net = MLP(DATA.shape, DATA.classes, [5])
     task = Task(net, torch.device("cpu"), torch.float64, personal=tensors_of(net, ["head"], "x"))
     w = task.init(torch.Generator().manual_seed(1))
-    length = sum(task.shared.sizes)
+    length = task.shared.size
     algo = make("fedrep", sgd(momentum=momentum), body_epochs=body_epochs)
     algo = with_personal_part(algo, w[length:])
     work = LocalWork(lr=0.3, batch_size=None, epochs=(4, 4))

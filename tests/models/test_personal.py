@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from command_line import FAST
+from command_line import FAST, write_files
 from safetensors.torch import load_file
 from tools import (
     CASES,
@@ -73,7 +73,7 @@ def task_with(model, personal, **options):
 
 def run(name, task, w, local=SGD, options=None, **more):
     """Snapshots of a method whose clients keep the personal part of a task's model."""
-    length = sum(task.shared.sizes)
+    length = task.shared.size
     algo = make(name, local, **(options or {}))
     algo = with_personal_part(algo, w[length:])
     return snapshots(algo, DATA, task=task, w=w[:length], **more)
@@ -88,7 +88,7 @@ def test_a_personal_part_without_effect_changes_nothing(case):
     more = {"mode": "loop", "participation": share(case), "rounds": 4}
     last = run(name, task, w, any_solver(case), options, **more)[-1]
     plain = make(name, any_solver(case), **options)
-    start = w[: sum(task.shared.sizes)]
+    start = w[: task.shared.size]
     other = snapshots(plain, DATA, task=task_for(DATA, Linear), w=start, **more)[-1]
     assert torch.allclose(last.server["w"], other.server["w"], rtol=1e-9, atol=1e-10)
     costs = ("client_steps", "bytes_up", "bytes_down")
@@ -113,7 +113,7 @@ def test_fedper_by_two_separate_vectors():
     """FedAvg of the bodies, weighted by size; every head starts where its client left it."""
     task = task_with(MLP, ["head"], hidden=[5])
     w = task.init(torch.Generator().manual_seed(1))
-    length = sum(task.shared.sizes)
+    length = task.shared.size
     work = LocalWork(lr=0.3, batch_size=None, epochs=(2, 2))
     last = run("fedavg", task, w, mode="loop", work=work, rounds=3)[-1]
 
@@ -134,7 +134,7 @@ def test_fedper_by_two_separate_vectors():
 def test_absent_clients_keep_their_part_and_new_ones_have_the_initial_part():
     task = task_with(MLP, ["head"], hidden=[5])
     w = task.init(torch.Generator().manual_seed(1))
-    initial = w[sum(task.shared.sizes) :]
+    initial = w[task.shared.size :]
     took_part = set()
     before = None
     for snapshot in run("fedavg", task, w, participation=0.3, rounds=2):
@@ -188,7 +188,7 @@ def test_momentum_clipping_and_decay_are_those_of_torch_on_both_parts():
         nn.functional.cross_entropy(task.predict(leaf, DATA.x[rows]), DATA.y[rows]).backward()
         nn.utils.clip_grad_norm_([leaf], 0.5)
         optimizer.step()
-    length = sum(task.shared.sizes)
+    length = task.shared.size
     assert torch.allclose(last.server["w"], leaf.detach()[:length], atol=1e-6)
     assert torch.allclose(last.clients[PERSONAL][k], leaf.detach()[length:], atol=1e-6)
 
@@ -235,7 +235,7 @@ def test_clients_are_measured_on_their_own_parts():
     """In the second round, at the server's body and the heads that they have left."""
     task = task_with(MLP, ["head"], hidden=[5])
     w = task.init(torch.Generator().manual_seed(1))
-    length = sum(task.shared.sizes)
+    length = task.shared.size
     seen = []
 
     def update(server, uploads, cohort):
@@ -261,3 +261,43 @@ def test_clients_are_measured_on_their_own_parts():
         right = (task.predict(model.detach(), DATA.x[rows]).argmax(1) == DATA.y[rows]).double()
         assert torch.allclose(probe["accuracy"], right.mean())
     assert not torch.equal(before.clients[PERSONAL], states[0].clients[PERSONAL])
+
+
+OWN = """
+from torch import nn
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.models.base import ModelTraits
+
+class Net(nn.Module):
+    traits = ModelTraits(head="last")
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.first = nn.Linear(input_shape[0], 5)
+        self.last = nn.Linear(5, classes)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+def gradient(oracle, msg, local, batch, info):
+    return oracle.grad(local["w"], batch)
+
+def mine(local, plain=True):
+    return Algorithm(**descent(local, None if plain else gradient))
+"""
+
+
+def test_models_and_methods_of_a_user(tmp_path):
+    """Built-in steps take a user's model; a user's own step could take w for the shared part."""
+    files = {
+        "own.py": OWN,
+        "model/net.yaml": "_target_: own.Net\n",
+        "algo/mine.yaml": "_target_: own.mine\nplain: true\n",
+    }
+    write_files(tmp_path / "own", files)
+    keys = f"{KEYS} model=net results_dir={tmp_path} parts.personal=[head]"
+    for algo in ("fedrep", "fedsam", "mine"):
+        run = fedbench.run(f"{keys} algo={algo}", config_dir=tmp_path / "own")
+        assert run.meta["personal"] == ["last.weight", "last.bias"]
+    with pytest.raises(RequestError, match="mine has a local step of your own, so no part"):
+        fedbench.run(f"{keys} algo=mine algo.plain=false", config_dir=tmp_path / "own")

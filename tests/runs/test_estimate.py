@@ -57,7 +57,7 @@ def test_it_counts_the_examples_of_a_round_and_of_every_evaluation(clock):
 @pytest.mark.parametrize(
     ("rounds", "keys", "tests", "trains"),
     [
-        # the number of evaluations by hand, of which so many include the training examples
+        # evaluations, and those of them that include the training examples, counted by hand
         (20, ("keep_clients=all",), 21, 21),
         (20, ("keep_clients=[5,7]",), 21, 5),
         (9, ("eval_every=10",), 2, 2),

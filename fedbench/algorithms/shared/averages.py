@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.shared.reasons import BLENDS
 from fedbench.core.algorithm import (
     Algorithm,
     Averaging,
@@ -125,6 +126,6 @@ def with_mean_gradient(
         server_init=lambda w, num_clients: {"w": w, "m": torch.zeros_like(w)},
         broadcast=lambda server: server,
         update=update,
-        whole="blends a vector of the server into every direction",
+        whole=BLENDS,
         weights=weights,
     )
