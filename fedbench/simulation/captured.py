@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Oracle
+from fedbench.core.types import Batch, Loss, Oracle, Outputs
 
 _OFTEN = 2  # calls with the same shapes before a capture; they load libraries
 _MOST = 64  # maximum number of graphs; a bound, not a measured optimum
@@ -94,6 +94,22 @@ class CapturedOracle(Oracle):
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes], without capture because blocks are large."""
         return self.oracle.logits(w, x)
+
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the logits and features, without capture."""
+        return self.oracle.outputs(w, x)
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses and gradients of another loss, without capture.
+
+        The loss may read tensors that are not among the arguments of the step.
+        """
+        return self.oracle.differentiate(w, batch, loss)
 
     def _run(
         self,

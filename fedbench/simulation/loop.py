@@ -341,6 +341,9 @@ class Participants:
             ids = to_device(cohort.ids, w.device)
             probe["loss_init"] = self.simulation.initial_losses[ids]
         probe = self.plan.reported(cohort.ids, probe)
+        if algo.class_counts:  # known to the clients, never sent
+            ids = to_device(cohort.ids, w.device)
+            probe["labels"] = cohort.data.class_counts[ids]
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info
