@@ -1,4 +1,4 @@
-"""FedRoD (Chen and Chao, 2022): a shared model on the balanced loss, and second heads of clients."""
+"""FedRoD (Chen and Chao, 2022): a shared model on the balanced loss, and second heads."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -55,8 +55,8 @@ def fedrod(
     places = {"head": slice(None)} if layout is None else layout
     if "head" not in places:
         raise RequestError(
-            "fedrod has personal models already, by second heads beside the model's own, which must "
-            "be declared, trained and shared"
+            "fedrod has personal models already, by second heads beside the model's own, which "
+            "must be declared, trained and shared"
         )
     head = places["head"]
 

@@ -344,7 +344,7 @@ def parse(
     for group in SCENARIOS:
         if tree.get(group):
             scenarios[group] = Component.of(group, tree[group])
-    others = {"objective": {}}
+    others: Tree = {"objective": {}}
     others |= {key: value for key, value in tree.items() if key not in SCENARIOS}
     data = tree["data"]
     if isinstance(data, dict) and data["seed"] is None:

@@ -98,6 +98,42 @@ class Oracle(Protocol):
         w.addcmul_(lr, self.grad(w, batch), value=-1)
 
 
+@dataclass(eq=False)
+class OracleWrapper(Oracle):
+    """An oracle that changes some answers of another one.
+
+    Attributes:
+        oracle: The other oracle.
+    """
+
+    oracle: Oracle
+
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        return self.oracle.loss_and_grad(w, batch)
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
+        return self.oracle.logits(w, x)
+
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the outputs on the examples x [A, B, ...], as in an evaluation."""
+        return self.oracle.outputs(w, x)
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss of a training step."""
+        return self.oracle.differentiate(w, batch, loss)
+
+
 @dataclass(frozen=True)
 class ClientInfo:
     """Facts about each client of a cohort in one round.

@@ -6,24 +6,21 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent
-from fedbench.core.types import Batch, ClientInfo, Loss, Oracle, Outputs, State
+from fedbench.core.types import Batch, ClientInfo, Loss, Oracle, OracleWrapper, Outputs, State
 
 BROADCAST = "broadcast"  # local variable: the model from which the client started the round
 PREVIOUS = "previous"  # client state: the last local model
 TRAINED = "trained"  # client state: 1 after the client's first round, before it 0
-_OWN = (BROADCAST, PREVIOUS, TRAINED)
 
 
 @dataclass(eq=False)
-class ObjectiveOracle(Oracle):
+class ObjectiveOracle(OracleWrapper):
     """An oracle of another loss in one local step.
 
     Attributes:
-        oracle: Oracle that carries out the passes.
         loss: The loss, given the outputs of the clients' models.
     """
 
-    oracle: Oracle
     loss: Loss
 
     def loss_and_grad(
@@ -33,23 +30,6 @@ class ObjectiveOracle(Oracle):
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         return self.oracle.differentiate(w, batch, self.loss)
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of a third loss."""
-        return self.oracle.differentiate(w, batch, loss)
-
-    def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Return the logits [A, B, classes]."""
-        return self.oracle.logits(w, x)
-
-    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
-        """Return the outputs, as in an evaluation."""
-        return self.oracle.outputs(w, x)
 
 
 def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
@@ -62,25 +42,16 @@ def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
     objective = algo.objective
     if objective is None:
         return algo
-    keeps_model = PREVIOUS in objective.models
-
-    def client_init(shared: Tensor) -> State:
-        states = algo.client_init(shared)
-        if keeps_model:
-            states |= {PREVIOUS: w, TRAINED: w.new_zeros(1)}
-        return states
+    if PREVIOUS in objective.models:
+        algo = _with_previous_model(algo, w)
 
     def start(
         msg: State,
         client: State,
         info: ClientInfo,
     ) -> State:
-        local = algo.start(msg, _without(client), info)
-        others = {BROADCAST: local["w"]}
-        if keeps_model:
-            trained = client[TRAINED] > 0
-            others[PREVIOUS] = torch.where(trained, client[PREVIOUS], local["w"])
-        return local | {name: others[name] for name in objective.models}
+        local = algo.start(msg, client, info)
+        return {BROADCAST: local["w"], **local} if BROADCAST in objective.models else local
 
     def step(
         oracle: Oracle,
@@ -89,12 +60,37 @@ def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
         batch: Batch,
         info: ClientInfo,
     ) -> State:
-        others = {name: oracle.outputs(local[name], batch.x) for name in objective.models}
+        others: dict[str, Outputs] = {}
+        for name in objective.models:
+            others[name] = oracle.outputs(local[name], batch.x)
 
         def loss(own: Outputs) -> Tensor:
             return objective.values(own, others, batch, local, info)
 
         return algo.step(ObjectiveOracle(oracle, loss), msg, local, batch, info)
+
+    return replace(
+        algo,
+        start=start,
+        step=step,
+        class_counts=algo.class_counts or objective.class_counts,
+    )
+
+
+def _with_previous_model(algo: Algorithm, w: Tensor) -> Algorithm:
+    """Return a method whose clients keep their last local model; w [P] is a client's first one."""
+
+    def client_init(shared: Tensor) -> State:
+        return {**algo.client_init(shared), PREVIOUS: w, TRAINED: w.new_zeros(1)}
+
+    def start(
+        msg: State,
+        client: State,
+        info: ClientInfo,
+    ) -> State:
+        local = algo.start(msg, _without(client), info)
+        previous = torch.where(client[TRAINED] > 0, client[PREVIOUS], local["w"])
+        return {**local, PREVIOUS: previous}
 
     def finish(
         msg: State,
@@ -102,11 +98,9 @@ def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        uploads, states = algo.finish(msg, _without(client), _without(local), info)
-        if keeps_model:
-            ones = torch.ones_like(client[TRAINED])
-            states = {**states, PREVIOUS: local["w"], TRAINED: ones}
-        return uploads, states
+        uploads, states = algo.finish(msg, _without(client), local, info)
+        ones = torch.ones_like(client[TRAINED])
+        return uploads, {**states, PREVIOUS: local["w"], TRAINED: ones}
 
     def deploy(server: State, clients: State) -> Tensor:
         return algo.deploy(server, _without(clients))
@@ -115,10 +109,8 @@ def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
         algo,
         client_init=client_init,
         start=start,
-        step=step,
         finish=finish,
         deploy=deploy,
-        class_counts=algo.class_counts or objective.class_counts,
     )
 
 
@@ -134,6 +126,6 @@ def refusal(algo: Algorithm) -> str:
     return ""
 
 
-def _without(state: State) -> State:
-    """Return the client states or local variables of the method itself."""
-    return {name: v for name, v in state.items() if name not in _OWN}
+def _without(client: State) -> State:
+    """Return the client states of the method itself."""
+    return {name: v for name, v in client.items() if name not in (PREVIOUS, TRAINED)}

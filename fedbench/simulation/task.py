@@ -326,7 +326,8 @@ def check_head(
     inputs = features.unflatten(1, (*logits.shape[1:-1], -1))
     bias = values.get(f"{prefix}bias")
     expected = F.linear(inputs, values[f"{prefix}weight"], bias)
-    if not torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):
+    same = logits.shape == expected.shape
+    if not same or not torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):
         raise RequestError(
             f"{type(task.model).__name__}.traits has head={task.head!r}, and the logits are not "
             "the outputs of this layer; name the layer whose outputs are returned unchanged"

@@ -107,7 +107,7 @@ def test_fedlc_by_hand():
 
 @pytest.mark.parametrize("factor", [1.0, -2.0])
 def test_feddecorr_by_hand(factor):
-    """Two features with correlation ±1, and two that are orthogonal, next to two rows of padding."""
+    """Two features with correlation ±1, and two orthogonal ones, next to two rows of padding."""
     x = torch.tensor([[1.0, 2, 4, 5, 9, 9]], dtype=torch.float64)
     correlated = torch.stack([x, factor * x + 7], 2)
     real = torch.tensor([[True] * 4 + [False] * 2])
@@ -425,11 +425,11 @@ def test_the_shared_model_of_fedrod_does_not_depend_on_the_second_heads():
 
 # ---- through the configuration
 
-KEYS = f"{' '.join(FAST)} model=mlp participation=2"
+KEYS = f"{' '.join(FAST)} participation=2"
 
 
 def finished(path, keys):
-    run = fedbench.run(f"{KEYS} {keys} results_dir={path}")
+    run = fedbench.run(f"{KEYS} model=mlp {keys} results_dir={path}")
     return run, load_file(run.path / "model.safetensors")
 
 
@@ -455,7 +455,7 @@ def test_an_objective_goes_with_roles_and_states(tmp_path):
     for keys in ("algo=fedprox", "algo=scaffold", "algo=fedsam", "algo=moon objective=none"):
         objective = "" if "moon" in keys else "objective=decorr"
         _, model = finished(tmp_path, f"{keys} {objective} parts.personal=[head]")
-        initial = fedbench.run(f"{KEYS} rounds=0 results_dir={tmp_path}")
+        initial = fedbench.run(f"{KEYS} model=mlp rounds=0 results_dir={tmp_path}")
         first = load_file(initial.path / "model.safetensors")
         assert torch.equal(model["layers.1.weight"], first["layers.1.weight"])
         assert not torch.equal(model["layers.0.weight"], first["layers.0.weight"])
@@ -483,8 +483,9 @@ def test_no_objective_leaves_no_trace():
     ],
 )
 def test_refusals(tmp_path, keys, message):
+    model = "" if "model=" in keys else "model=mlp"
     with pytest.raises(RequestError, match=message):
-        fedbench.run(f"{KEYS} {keys} results_dir={tmp_path}")
+        fedbench.run(f"{KEYS} {model} {keys} results_dir={tmp_path}")
     assert not list(tmp_path.iterdir())
 
 

@@ -106,8 +106,16 @@ def test_a_declared_head():
     assert chosen(Declared(), "head") == {"last.weight", "last.bias"}
 
 
-class Elsewhere(Own):
+class Square(nn.Module):
     traits = ModelTraits(head="first")
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.last(self.first(x))
 
 
 class Missing(Own):
@@ -124,8 +132,9 @@ def test_the_declared_head_is_checked():
     good = own_task(Declared)
     w = good.init(torch.Generator().manual_seed(1))
     check_head(good, w, x)
+    square = own_task(Square)
     with pytest.raises(RequestError, match="head='first', and the logits are not the outputs"):
-        check_head(own_task(Elsewhere), w, x)
+        check_head(square, square.init(torch.Generator().manual_seed(1)), x)
     with pytest.raises(RequestError, match="head='middle', which is no linear layer of it"):
         own_task(Missing)
     undeclared = own_task(Own)
