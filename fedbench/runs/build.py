@@ -139,7 +139,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
                 "set parts.personal=[]"
             )
         stages = [_with_personal_part(config, stage, shared, w[shared:]) for stage in stages]
-    stages = [stage._replace(algorithm=with_objective(stage.algorithm, w)) for stage in stages]
+    stages = [stage._replace(algorithm=with_objective(stage.algorithm)) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)

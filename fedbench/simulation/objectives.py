@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.types import Batch, ClientInfo, Loss, Oracle, OracleWrapper, Outputs, State
+from fedbench.simulation.personal import whole_model
 
 BROADCAST = "broadcast"  # local variable: the model from which the client started the round
 PREVIOUS = "previous"  # client state: the last local model
@@ -32,18 +33,13 @@ class ObjectiveOracle(OracleWrapper):
         return self.oracle.differentiate(w, batch, self.loss)
 
 
-def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
-    """Return a method whose local steps see its objective instead of the cross-entropy.
-
-    Args:
-        algo: The method.
-        w: The initial model of a client [P], with its personal part.
-    """
+def with_objective(algo: Algorithm) -> Algorithm:
+    """Return a method whose local steps see its objective instead of the cross-entropy."""
     objective = algo.objective
     if objective is None:
         return algo
     if PREVIOUS in objective.models:
-        algo = _with_previous_model(algo, w)
+        algo = _with_previous_model(algo)
 
     def start(
         msg: State,
@@ -77,11 +73,12 @@ def with_objective(algo: Algorithm, w: Tensor) -> Algorithm:
     )
 
 
-def _with_previous_model(algo: Algorithm, w: Tensor) -> Algorithm:
-    """Return a method whose clients keep their last local model; w [P] is a client's first one."""
+def _with_previous_model(algo: Algorithm) -> Algorithm:
+    """Return a method whose clients keep their last local model."""
 
-    def client_init(shared: Tensor) -> State:
-        return {**algo.client_init(shared), PREVIOUS: w, TRAINED: w.new_zeros(1)}
+    def client_init(w: Tensor) -> State:
+        first = algo.client_init(w)
+        return {**first, PREVIOUS: whole_model(w, first), TRAINED: w.new_zeros(1)}
 
     def start(
         msg: State,
