@@ -68,12 +68,15 @@ class VmapOracle(Oracle):
         """
         _check_models(w, batch.x)
         leaves = _leaves(self.task, w)
+        statistics = _statistics(self.task, w)
+        real = batch.weight if batch.training else None
         with torch.enable_grad():
-            logits = self.task.apply_each(leaves, batch.x, batch.key)
+            logits = self.task.apply_each([*leaves, *statistics], batch.x, batch.key, real)
             losses = _batch_losses(logits, batch)
 
         ones = torch.ones_like(losses)
-        return losses.detach(), torch.autograd.grad(losses, leaves, ones)
+        gradients = torch.autograd.grad(losses, leaves, ones)
+        return losses.detach(), [*gradients, *_moved(statistics, batch)]
 
 
 @dataclass(eq=False)
@@ -134,12 +137,17 @@ class LoopOracle(Oracle):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
         leaves = _leaves(self.task, w)
-        x = self.task.images(batch.x[k])
+        statistics = _statistics(self.task, w)
+        x, y, weight = batch.x[k], batch.y[k], batch.weight[k]
+        if batch.training and not x.is_cuda:
+            x, y, weight = (v[batch.weight[k] > 0] for v in (x, y, weight))
+        real = weight if batch.training else None
         key = None if batch.key is None else batch.key[k]
         with torch.enable_grad():
-            logits = self.task.apply(leaves, x, key)
-            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
-        return loss.detach(), torch.autograd.grad(loss, leaves)
+            logits = self.task.apply([*leaves, *statistics], self.task.images(x), key, real)
+            loss = example_losses(logits, y, 1) @ weight
+        gradients = torch.autograd.grad(loss, leaves)
+        return loss.detach(), [*gradients, *_moved(statistics, batch)]
 
 
 def each_client(
@@ -277,7 +285,18 @@ def _leaves(task: Task, w: Tensor) -> list[Tensor]:
 
     Differentiating through slices of w would cost a full buffer per parameter.
     """
-    return [v.detach().requires_grad_() for v in task.layout.views(w)]
+    parameters = task.layout.views(w)[: task.parameters]
+    return [v.detach().requires_grad_() for v in parameters]
+
+
+def _statistics(task: Task, w: Tensor) -> list[Tensor]:
+    """Return copies of the running statistics in w [..., P], which a pass may move in place."""
+    return [v.clone() for v in task.layout.views(w)[task.parameters :]]
+
+
+def _moved(statistics: list[Tensor], batch: Batch) -> list[Tensor]:
+    """Return the entries of a gradient in the places of the statistics after a pass."""
+    return statistics if batch.training else list(map(torch.zeros_like, statistics))
 
 
 def _batch_losses(logits: Tensor, batch: Batch) -> Tensor:
