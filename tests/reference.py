@@ -63,6 +63,21 @@ def lgfedavg(clients, w, weights="uniform"):
     return fedavg(clients, w, weights=weights)
 
 
+def fedbn(clients, w, weights="uniform"):
+    """Without normalisation."""
+    return fedavg(clients, w, weights=weights)
+
+
+def silobn(clients, w, weights="size"):
+    """Without running statistics."""
+    return fedavg(clients, w, weights=weights)
+
+
+def fixbn(clients, w, weights="size", fix_after=0.5):
+    """Without running statistics."""
+    return fedavg(clients, w, weights=weights)
+
+
 def fedcorr(
     clients,
     w,

@@ -55,11 +55,11 @@ class Reason(Enum):
     EQUAL_STEPS = (
         "its exchange before the first round needs the same number of steps from every client"
     )
-    STATISTICS = (
-        "running statistics are averaged outside of it; "
-        "set parts.statistics=local or parts.fix_after=0"
-    )
     COIN = "sampling depends on more than coin flips at a known rate"
+    STATISTICS = (
+        "running statistics are averaged outside the server's step, beyond any rule or noise, "
+        "unless parts.statistics=local or parts.fix_after=0"
+    )
 
 
 # demands that each kind of method refuses
