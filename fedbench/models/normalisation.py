@@ -22,14 +22,16 @@ class PaddedBatchNorm(_BatchNorm):
             have no padding, and the fused kernel takes them.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
     real: Tensor | None
     elementary = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised x [B, channels, ...]."""
-        moves = self.real is not None
-        if moves and (self.elementary or x.is_cuda):
-            return self._masked(x)
+        if self.real is not None and (self.elementary or x.is_cuda):
+            return self._masked(x, self.real)
         several = x.numel() > x.shape[1]
         return F.batch_norm(
             x,
@@ -37,52 +39,60 @@ class PaddedBatchNorm(_BatchNorm):
             self.running_var,
             self.weight,
             self.bias,
-            training=moves and several,
-            momentum=self._rate,
+            training=self.real is not None and several,
+            momentum=self.momentum,
             eps=self.eps,
         )
 
-    @property
-    def _rate(self) -> float:
-        assert self.momentum is not None  # of those that ``statistics_of`` names
-        return self.momentum
-
-    def _masked(self, x: Tensor) -> Tensor:
+    def _masked(self, x: Tensor, real: Tensor) -> Tensor:
         """Normalise a batch with padding, in operations that can be vectorised."""
-        mean = self.running_mean
-        variance = self.running_var
-        assert self.real is not None and mean is not None and variance is not None
-
         ones = [1] * (x.dim() - 2)
-        places = (0, *range(2, x.dim()))
-        values = x.to(mean.dtype)
-        mask = (self.real > 0).to(mean.dtype).view(-1, 1, *ones)
+        all_but_channels = (0, *range(2, x.dim()))
+
+        def by_channel(v: Tensor) -> Tensor:
+            return v.view(-1, *ones)
+
+        mask = (real > 0).to(real.dtype)
         count = mask.sum() * x[0, 0].numel()
-        of_batch = (values * mask).sum(places) / count
-        apart = values - of_batch.view(-1, *ones)
-        spread = (apart.square() * mask).sum(places) / count
+        mask = mask.view(-1, 1, *ones)
+        values = x.to(real.dtype)
+        mean = (values * mask).sum(all_but_channels) / count
+        apart = values - by_channel(mean)
+        squares = apart.square() * mask
+        variance = squares.sum(all_but_channels) / count
 
         several = count > 1
-        used_mean = torch.where(several, of_batch, mean)
-        used_variance = torch.where(several, spread, variance)
-        scale = self.weight * torch.rsqrt(used_variance + self.eps)
-        y = (values - used_mean.view(-1, *ones)) * scale.view(-1, *ones)
-        y = y + self.bias.view(-1, *ones)
+        free = (count - 1).clamp(min=1)
+        unbiased = variance.detach() * count / free
+        self._move(self.running_mean, mean.detach(), several)
+        self._move(self.running_var, unbiased, several)
+        mean = torch.where(several, mean, self.running_mean)
+        variance = torch.where(several, variance, self.running_var)
 
-        unbiased = spread.detach() * (count / (count - 1).clamp(min=1))
-        moved = torch.lerp(mean, of_batch.detach(), self._rate)
-        mean.copy_(torch.where(several, moved, mean))
-        moved = torch.lerp(variance, unbiased, self._rate)
-        variance.copy_(torch.where(several, moved, variance))
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        y = values - by_channel(mean)
+        y = y * by_channel(scale)
+        y = y + by_channel(self.bias)
         return y.to(x.dtype)
+
+    def _move(
+        self,
+        statistic: Tensor,
+        value: Tensor,
+        several: Tensor,
+    ) -> None:
+        """Move a running statistic towards the batch's value in place, if it has several values."""
+        moved = torch.lerp(statistic, value, self.momentum)
+        statistic.copy_(torch.where(several, moved, statistic))
 
 
 def statistics_of(model: nn.Module) -> dict[str, torch.Size]:
     """Return the running statistics of a model: names and shapes, in the model's order."""
     shapes = {}
     for place in batch_norms(model):
+        layer = model.get_submodule(place)
         for name in ("running_mean", "running_var"):
-            shapes[f"{place}.{name}"] = model.get_buffer(f"{place}.{name}").shape
+            shapes[f"{place}.{name}"] = layer.get_buffer(name).shape
     return shapes
 
 

@@ -342,7 +342,8 @@ class TrainingSession:
                 documents[name] = document
 
         task = self.prepared.task
-        server, clients = snapshot.server, snapshot.clients
+        server = snapshot.server
+        clients = snapshot.clients
         models = {"model": task.named(with_own_statistics(server["w"], server, {}))}
         kept: dict[str, Tensor] = {}
         if PERSONAL in clients:

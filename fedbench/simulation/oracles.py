@@ -138,9 +138,14 @@ class LoopOracle(Oracle):
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
         leaves = _leaves(self.task, w)
         statistics = _statistics(self.task, w)
-        x, y, weight = batch.x[k], batch.y[k], batch.weight[k]
-        if batch.training and not x.is_cuda:
-            x, y, weight = (v[batch.weight[k] > 0] for v in (x, y, weight))
+        x = batch.x[k]
+        y = batch.y[k]
+        weight = batch.weight[k]
+        if batch.training and not x.is_cuda:  # the fused kernel of BatchNorm knows no padding
+            is_real = weight > 0
+            x = x[is_real]
+            y = y[is_real]
+            weight = weight[is_real]
         real = weight if batch.training else None
         key = None if batch.key is None else batch.key[k]
         with torch.enable_grad():

@@ -12,7 +12,7 @@ from tools import any_solver, case_id, engine_of, federation, make, share, snaps
 from torch import nn
 
 import fedbench
-from fedbench.core.algorithm import Algorithm
+from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
 from fedbench.core.types import Batch
@@ -21,6 +21,7 @@ from fedbench.models.dense import MLP
 from fedbench.models.normalisation import PaddedBatchNorm, statistics_of, with_padding
 from fedbench.models.parts import tensors_of
 from fedbench.models.resnet import resnet
+from fedbench.scenarios.allowed import refusals
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Observer
 from fedbench.simulation.measurements import Measurements
@@ -549,6 +550,20 @@ def test_scenarios_around_statistics(tmp_path):
     for policy in ("parts.statistics=local", "parts.fix_after=0"):
         keys = f"{KEYS} algo.weights=uniform {policy} defence=median results_dir={tmp_path}"
         fedbench.run(f"{keys} attack=sign_flip")
+
+
+def test_rules_attacks_and_privacy_do_not_cover_averaged_statistics():
+    for part, constant, refused in (
+        ((), False, {"message", "rule", "privacy"}),
+        ((), True, set()),
+        (("statistics",), False, set()),
+        (("norms.0.*",), False, {"message", "rule", "privacy"}),
+    ):
+        task = task_with(*part)
+        w = first(task)
+        averaged = w[len(w) - task.averaged.size :]
+        algo, _ = around(make("fedavg"), task, w, averaged if constant else None)
+        assert set(refusals(Stage(algo, 1))) == refused
 
 
 ATTACK = "attack=sign_flip"
