@@ -18,8 +18,7 @@ class PaddedBatchNorm(_BatchNorm):
 
     Attributes:
         real: The weights of the batch's examples [B], 0 on padding; None in evaluation.
-        elementary: Whether the layer is vectorised over clients. If not, batches on a CPU must
-            have no padding, and the fused kernel takes them.
+        elementary: Whether the layer is vectorised over clients.
     """
 
     running_mean: Tensor
@@ -30,7 +29,7 @@ class PaddedBatchNorm(_BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised x [B, channels, ...]."""
-        if self.real is not None and (self.elementary or x.is_cuda):
+        if self.real is not None and self._is_masked(self.real):
             return self._masked(x, self.real)
         several = x.numel() > x.shape[1]
         return F.batch_norm(
@@ -43,6 +42,11 @@ class PaddedBatchNorm(_BatchNorm):
             momentum=self.momentum,
             eps=self.eps,
         )
+
+    def _is_masked(self, real: Tensor) -> bool:
+        """Return whether a batch may have padding, which the fused kernel does not know."""
+        # a look at the weights would make the host wait for a GPU
+        return self.elementary or real.is_cuda or not bool(real.all())
 
     def _masked(self, x: Tensor, real: Tensor) -> Tensor:
         """Normalise a batch with padding, in operations that can be vectorised."""

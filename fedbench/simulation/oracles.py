@@ -138,19 +138,12 @@ class LoopOracle(Oracle):
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
         leaves = _leaves(self.task, w)
         statistics = _statistics(self.task, w)
-        x = batch.x[k]
-        y = batch.y[k]
-        weight = batch.weight[k]
-        if batch.training and not x.is_cuda:  # the fused kernel of BatchNorm knows no padding
-            is_real = weight > 0
-            x = x[is_real]
-            y = y[is_real]
-            weight = weight[is_real]
-        real = weight if batch.training else None
+        x = self.task.images(batch.x[k])
         key = None if batch.key is None else batch.key[k]
+        real = batch.weight[k] if batch.training else None
         with torch.enable_grad():
-            logits = self.task.apply([*leaves, *statistics], self.task.images(x), key, real)
-            loss = example_losses(logits, y, 1) @ weight
+            logits = self.task.apply([*leaves, *statistics], x, key, real)
+            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
         gradients = torch.autograd.grad(loss, leaves)
         return loss.detach(), [*gradients, *_moved(statistics, batch)]
 

@@ -231,8 +231,7 @@ class Task:
             x: Examples.
             key: Key of the draws of a training step, or None.
             real: Weights of the examples [B] in a training step of a model with running
-                statistics, which are then moved in place; None in evaluation. On a CPU, no
-                example may be padding.
+                statistics, which are then moved in place; None in evaluation.
         """
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
@@ -254,7 +253,7 @@ class Task:
             parameters: The parameters of the clients, in the model's order.
             x: Examples of the clients.
             key: Keys of the draws of a training step [A], or None.
-            real: As for ``apply``, [A, B]; examples may be padding.
+            real: As for ``apply``, [A, B].
         """
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
