@@ -149,6 +149,21 @@ def fedrod(clients, w, start="copy", server_lr=1.0, weights="size"):
     return w, w + seconds
 
 
+def fedbn(clients, w, weights="uniform"):
+    """Without normalisation."""
+    return fedavg(clients, w, weights=weights)
+
+
+def silobn(clients, w, weights="size"):
+    """Without running statistics."""
+    return fedavg(clients, w, weights=weights)
+
+
+def fixbn(clients, w, weights="size", fix_after=0.5):
+    """Without running statistics."""
+    return fedavg(clients, w, weights=weights)
+
+
 def fedcorr(
     clients,
     w,

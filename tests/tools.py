@@ -259,8 +259,7 @@ def snapshots(
     work = work or LocalWork(lr=0.1, batch_size=10)
     w = task.init(torch.Generator().manual_seed(seed)) if w is None else w
     stages = [
-        stage._replace(algorithm=with_objective(stage.algorithm))
-        for stage in stages_of(algo, rounds, data.num_clients)
+        with_objective(stage, task.size) for stage in stages_of(algo, rounds, data.num_clients)
     ]
     try:
         draw = sampler or sample_cohort(participation)

@@ -38,6 +38,7 @@ from fedbench.core.options import (
     PositiveShare,
     Schedule,
     SgdOptions,
+    Statistics,
     UnitInterval,
 )
 from fedbench.core.validation import checked, fault
@@ -199,11 +200,14 @@ class InitConfig(_Keys):
 class PartsConfig(_Keys):
     """The section ``parts``: sets of a model's tensors, as words or patterns of names.
 
-    If ``personal`` is None, it is the method's own set.
+    ``statistics`` is the policy for running statistics, and ``fix_after`` the share of the rounds
+    after which they are constants. A value of None is the method's own.
     """
 
     personal: tuple[str, ...] | None
     frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
+    statistics: Statistics | None
+    fix_after: UnitInterval | None
 
 
 @dataclass(frozen=True)

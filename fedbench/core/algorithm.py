@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedbench.core.objective import Objective
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.options import Statistics
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import (
     After,
@@ -415,6 +416,11 @@ class Algorithm:
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
         personal_part: Words and patterns (``fedbench.models.parts``) of the parameters that clients
             keep, unless ``parts.personal`` is given.
+        statistics: Policy for running statistics, unless ``parts.statistics`` is given: clients
+            keep them ("local"), or the server averages them with the weights p_k ("average"). If
+            None, they are averaged, and the model need not have any.
+        fix_after: Share of the rounds after which running statistics are constants, unless
+            ``parts.fix_after`` is given. If None, never, and the model need not have any.
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
@@ -450,6 +456,8 @@ class Algorithm:
     personal: Algorithm | None = None
     personal_epochs: int | None = None
     personal_part: tuple[str, ...] = ()
+    statistics: Statistics | None = None
+    fix_after: float | None = None
     whole_epochs: int | None = None
     whole: str = ""
     objective: Objective | None = None
@@ -489,6 +497,8 @@ class Stage(NamedTuple):
         after: Called after every round in which a result arrived; may change states and labels.
         keep: Entries of the server and client states that are carried over from the previous stage.
             Carried-over entries of the server state are hidden from the method.
+        changes: The algorithm in a round, given the number of rounds done and the server state,
+            with the same states as ``algorithm``. If None, it is ``algorithm`` in every round.
     """
 
     algorithm: Algorithm
@@ -497,3 +507,10 @@ class Stage(NamedTuple):
     eligible: Callable[[State], np.ndarray] | None = None
     after: After | None = None
     keep: tuple[str, ...] = ()
+    changes: Callable[[int, State], Algorithm] | None = None
+
+    def at(self, round: int, server: State) -> Algorithm:
+        """Return the algorithm in the round after ``round`` rounds, given the server state."""
+        if self.changes is None:
+            return self.algorithm
+        return self.changes(round, server)

@@ -34,6 +34,7 @@ Count = Annotated[Integer, Field(ge=1)]
 Natural = Annotated[Integer, Field(ge=0)]
 Rounds = Annotated[tuple[Count, ...], Field(strict=False)]
 
+Statistics = Literal["average", "local"]  # running statistics: sent, or kept by the clients
 CropMode = Literal["black", "mean", "reflect"]
 ScheduleName = Literal["constant", "decay", "step", "cosine"]
 

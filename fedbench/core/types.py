@@ -28,6 +28,9 @@ class Batch(NamedTuple):
     # [A] int64: keys of the random draws of this training step; None if nothing is drawn
     key: Tensor | None = None
     step: int = 0  # index of the local step in the round, the same for all clients
+    # whether BatchNorm normalises by the batch; gradients then have the running statistics after
+    # the pass in their places, which are 0 otherwise
+    training: bool = False
 
 
 class Predictions(NamedTuple):
@@ -194,6 +197,7 @@ Kind = Literal[
     "moments",  # second moments are sent in both directions
     "moments down",  # second moments are only in the broadcast
     "equal steps",  # all clients must take the same number of steps
+    "statistics",  # running statistics are averaged outside of the step
     "visits",  # each round visits a single client, and every client in turn
 ]
 

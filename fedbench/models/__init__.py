@@ -1,1 +1,1 @@
-"""Model architectures, one per file: plain modules without buffers."""
+"""Model architectures, one per file: plain modules, whose only buffers are BatchNorm's."""

@@ -1,8 +1,8 @@
 """Traits of models, and the initial values of their parameters by kind of layer.
 
-A model is any ``nn.Module`` without buffers. If the defaults of ``ModelTraits`` do not describe it,
-the model has an attribute ``traits``. A layer that cannot be vectorised over clients is a
-``FusedLayer``.
+A model is any ``nn.Module`` without buffers but BatchNorm's. If the defaults of ``ModelTraits`` do
+not describe it, the model has an attribute ``traits``. A layer that cannot be vectorised over
+clients is a ``FusedLayer``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from fedbench.core.errors import RequestError
@@ -100,7 +101,8 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as in torch. With the
     trait ``initialisation="he"``, convolutions are initialised as in torchvision's deep networks:
     weights N(0, 2/fan_out), biases 0 (He et al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden.
-    Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in the trait ``begin`` replace these.
+    Embedding: N(0, 1). GroupNorm, LayerNorm, BatchNorm: 1 and 0. Values in the trait ``begin``
+    replace these.
 
     Args:
         model: The model, on any device; the values of its parameters are not used.
@@ -142,7 +144,7 @@ def _value(
             bound = 1 / sqrt(module.hidden_size)
         case nn.Embedding():
             return torch.randn(shape, generator=generator)
-        case nn.GroupNorm() | nn.LayerNorm():
+        case nn.GroupNorm() | nn.LayerNorm() | _BatchNorm():
             return torch.ones(shape) if name == "weight" else torch.zeros(shape)
         case _:
             raise RequestError(

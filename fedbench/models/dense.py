@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,7 @@ class MLP(nn.Module):
         input_shape: Shape of one example, which is flattened.
         classes: Number of classes.
         hidden: Sizes of the hidden layers, at least one.
+        norm: "batch": BatchNorm between every hidden layer and its ReLU; "none": nothing.
 
     Raises:
         RequestError: If a size is below 1, or there is no hidden layer.
@@ -85,6 +87,7 @@ class MLP(nn.Module):
         input_shape: Sequence[int],
         classes: int,
         hidden: Sequence[Count] = (128,),
+        norm: Literal["none", "batch"] = "none",
     ) -> None:
         super().__init__()
         if not hidden:
@@ -92,7 +95,18 @@ class MLP(nn.Module):
                 "hidden", "must have at least one layer; without any it is model=linear"
             )
         self.layers = linear_layers([prod(input_shape), *hidden, classes])
+        self.norms = nn.ModuleList()
+        if norm == "batch":
+            self.traits = ModelTraits()  # no hand-written passes
+            self.norms.extend(nn.BatchNorm1d(size) for size in hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""
-        return apply_layers(self.layers, x.flatten(1))
+        h = x.flatten(1)
+        if not self.norms:
+            return apply_layers(self.layers, h)
+        *layers, last = self.layers
+        for layer, norm in zip(layers, self.norms, strict=True):
+            h = torch.relu(norm(layer(h)))
+        logits: Tensor = last(h)
+        return logits

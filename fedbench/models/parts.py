@@ -1,6 +1,6 @@
 """Parts of a model: sets of its tensors, chosen by words or by patterns of their names."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 from torch import nn
@@ -22,28 +22,32 @@ def tensors_of(
     model: nn.Module,
     chosen: Sequence[str],
     key: str,
+    statistics: Collection[str] = (),
 ) -> frozenset[str]:
-    """Return the names of the parameters that words and patterns choose.
+    """Return the names of the tensors that words and patterns choose.
 
-    ``head`` is the last linear layer, ``body`` all other parameters, and ``norm`` the parameters of
-    all normalisation layers. Patterns are those of ``fnmatch``, case-sensitive, on full names.
+    ``head`` is the last linear layer, ``body`` all other parameters, and ``norm`` the parameters
+    and statistics of all normalisation layers. Patterns are those of ``fnmatch``, case-sensitive,
+    on full names.
 
     Args:
         model: The model.
         chosen: The words and patterns.
         key: Configuration key of the choice, for messages.
+        statistics: Names of the running statistics that may be chosen, besides the parameters.
 
     Raises:
         RequestError: If a word or pattern names nothing, or the model does not declare its head.
     """
-    names = [name for name, _ in model.named_parameters()]
+    parameters = [name for name, _ in model.named_parameters()]
+    names = [*parameters, *statistics]
     found: set[str] = set()
     for word in chosen:
         if word in ("head", "body"):
-            head = _head(model, names, f"{key}={word}")
-            some = head if word == "head" else set(names) - head
+            head = _head(model, parameters, f"{key}={word}")
+            some = head if word == "head" else set(parameters) - head
         elif word == "norm":
-            some = _norms(model)
+            some = _norms(model) | set(statistics)
         else:
             some = {name for name in names if fnmatchcase(name, word)}
         if not some:

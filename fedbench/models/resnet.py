@@ -1,4 +1,4 @@
-"""Residual networks (He et al., CVPR 2016) with GroupNorm in place of BatchNorm.
+"""Residual networks (He et al., CVPR 2016) with GroupNorm or BatchNorm.
 
 GroupNorm is from Wu & He, ECCV 2018.
 """
@@ -39,8 +39,9 @@ def resnet(
     depth: Literal[18, 50] = 18,
     stem: Literal["3x3", "7x7"] = "3x3",
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2,  # divisors of the smallest number of channels
+    norm: Literal["group", "batch"] = "group",
 ) -> nn.Module:
-    """Return torchvision's ResNet with GroupNorm.
+    """Return torchvision's ResNet with GroupNorm or, as in the original, BatchNorm.
 
     With GroupNorm, an example's output does not depend on the other examples in the batch.
 
@@ -50,16 +51,20 @@ def resnet(
         depth: Number of layers, 18 or 50.
         stem: First convolution: "7x7" is the original one, with stride 2 and pooling; "3x3", with
             stride 1 and no pooling, is for small images.
-        groups: Number of channel groups; the channels of a group are normalised together.
+        groups: Number of channel groups of GroupNorm, which normalises the channels of a group
+            together.
+        norm: Kind of the normalisation layers, "group" or "batch".
 
     Raises:
         RequestError: If the examples are not images.
     """
     require_images(input_shape)
     make = getattr(torchvision_models(), f"resnet{depth}")
-    model: nn.Module = make(
-        num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels)
-    )
+
+    def norm_layer(channels: int) -> nn.Module:
+        return nn.GroupNorm(groups, channels) if norm == "group" else nn.BatchNorm2d(channels)
+
+    model: nn.Module = make(num_classes=classes, norm_layer=norm_layer)
     channels = input_shape[0]
     if stem == "3x3":
         model.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)

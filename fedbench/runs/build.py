@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedbench
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.algorithm import Algorithm, Descent, Stage
+from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
@@ -35,6 +35,7 @@ from fedbench.models.base import traits_of
 from fedbench.models.parts import places_of, tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
+from fedbench.runs.build_parts import parts_policy, personal_tensors, with_parts
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.run import Fields
 from fedbench.runs.trackers import Guarded
@@ -46,7 +47,6 @@ from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.objectives import refusal as fixed_loss
 from fedbench.simulation.objectives import with_objective
-from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task, check_head
@@ -118,28 +118,23 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
     model = _model(config, data)
+    policy = parts_policy(config, _first_method(config, data, model), model)
     task = Task(
         model,
         device,
         dtype,
         bf16=precision == "bf16",
         frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
-        personal=tensors_of(model, _personal_part(config, data, model), "parts.personal"),
+        personal=personal_tensors(model, policy),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
     w = _initial_model(config, task)
-    shared = task.shared.size
-    if shared < task.size:
-        if len(stages) > 1:
-            raise RequestError(
-                f"{config.names.algo} has several stages, and personal parts are for one; "
-                "set parts.personal=[]"
-            )
-        stages = [_with_personal_part(config, stage, shared, w[shared:]) for stage in stages]
-    stages = [stage._replace(algorithm=with_objective(stage.algorithm)) for stage in stages]
+    if task.shared.size < task.size:
+        stages = [with_parts(config, stages, task, data, w, policy.fix_after)]
+    stages = [with_objective(stage, task.size) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)
@@ -186,44 +181,6 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         ),
         facts=_facts(config, data, task, engine) | scenario.facts,
     )
-
-
-def _with_personal_part(
-    config: RunConfig,
-    stage: Stage,
-    shared: int,
-    initial: Tensor,
-) -> Stage:
-    """Return a stage whose clients keep the personal part of the model.
-
-    Args:
-        config: The configuration.
-        stage: The stage.
-        shared: Number of shared values.
-        initial: Initial values of the personal part [L].
-
-    Raises:
-        RequestError: If the method, the model or the run needs a whole model.
-    """
-    fault = refusal(stage.algorithm)
-    if stage.after is not None:
-        fault = "relabels examples by one model for all clients"
-    step = stage.algorithm.step
-    function = step.gradient if isinstance(step, Descent) else step
-    if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
-        fault = "has a local step of your own"
-    if not shared:
-        fault = "would share nothing"
-    remedy = "set parts.personal=[], or to other parts, or use another model"
-    if fault:
-        raise RequestError(
-            f"{config.names.algo} {fault}, so no part of the model can be personal; {remedy}"
-        )
-    if config.improved_clients:
-        raise RequestError(
-            f"improved_clients=true compares one model for all clients; remove it, or {remedy}"
-        )
-    return stage._replace(algorithm=with_personal_part(stage.algorithm, initial))
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:
@@ -464,17 +421,15 @@ def _too_few_epochs(local: LocalConfig, least: int | None) -> str:
     return f"needs local.epochs to be one number, at least {number}, and local.steps=null"
 
 
-def _personal_part(
+def _first_method(
     config: RunConfig,
     data: FederatedDataset,
     model: nn.Module,
-) -> Sequence[str]:
-    """Return the words and patterns of the parameters that clients keep."""
-    if config.parts.personal is not None:
-        return config.parts.personal
+) -> Algorithm:
+    """Return the method of the first stage, before the personal part of the model is known."""
     names = [name for name, _ in model.named_parameters()]
     first, *_ = _method(config, data, model, names)
-    return first.algorithm.personal_part
+    return first.algorithm
 
 
 def _method(
@@ -538,7 +493,7 @@ def _facts(
         "sources": list(data.sources),
         "unofficial": list(data.unofficial),
         "clients": data.num_clients,
-        "parameters": task.size,
+        "parameters": task.shared.size + task.personal.size,
         "engine": {
             "mode": engine.mode,
             "cohort_size": engine.cohort_size,
@@ -547,11 +502,13 @@ def _facts(
             **engine.ranks.facts(),
         },
     }
-    personal = task.personal.names
+    personal = (*task.personal.names, *task.local.names)
     if frozen := [name for name in task.constants if name not in personal]:
         facts["frozen"] = frozen
     if personal:
         facts["personal"] = list(personal)
+    if task.averaged.names:
+        facts["averaged_statistics"] = list(task.averaged.names)
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:

@@ -197,7 +197,9 @@ def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage
 
-    leaves = [v.requires_grad_() for v in task.layout.views(w)]
+    leaves = task.layout.views(w)
+    for v in leaves[: task.parameters]:
+        v.requires_grad_()
     draws = None
     if task.traits.random:
         draws = torch.zeros((), dtype=torch.int64, device=task.device)

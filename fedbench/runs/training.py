@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.algorithm import Algorithm
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import LostProcess, RequestError
 from fedbench.core.types import State, all_finite
@@ -33,6 +34,7 @@ from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.personal import PERSONAL
 from fedbench.simulation.scenario import client_columns, round_columns
+from fedbench.simulation.statistics import STATISTICS, TOOK_PART, with_own_statistics
 
 _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
 # fields of a snapshot that a checkpoint stores as numbers
@@ -302,6 +304,7 @@ class TrainingSession:
             **evaluation.summary(),
             **measured,
             **round_columns(snapshot.server),
+            **_absence(snapshot),
             "clients": len(snapshot.cohort),
             "bytes_up": snapshot.bytes_up,
             "bytes_down": snapshot.bytes_down,
@@ -339,9 +342,16 @@ class TrainingSession:
                 documents[name] = document
 
         task = self.prepared.task
-        models = {"model": task.named(snapshot.server["w"])}
-        if PERSONAL in snapshot.clients:
-            models["personal"] = task.personal.named(snapshot.clients[PERSONAL])
+        server = snapshot.server
+        clients = snapshot.clients
+        models = {"model": task.named(with_own_statistics(server["w"], server, {}))}
+        kept: dict[str, Tensor] = {}
+        if PERSONAL in clients:
+            kept |= task.personal.named(clients[PERSONAL])
+        if STATISTICS in clients:
+            kept |= task.local.named(clients[STATISTICS])
+        if kept:
+            models["personal"] = kept
         else:
             deployed = self._deployed(snapshot)
             # clients are evaluated on the global model, or each on its own
@@ -373,8 +383,19 @@ class TrainingSession:
             "peak_memory_bytes": peak_memory_bytes(prepared.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
             "engine": engine,
-            "remarks": prepared.scenario.with_states(algorithm).remarks(snapshot.server),
+            "remarks": self._remarks(algorithm, snapshot),
         }
+
+    def _remarks(self, algorithm: Algorithm, snapshot: Snapshot) -> list[str]:
+        """Return remarks for the user on the finished run."""
+        remarks = self.prepared.scenario.with_states(algorithm).remarks(snapshot.server)
+        if never := _absence(snapshot).get("never"):
+            remarks = [
+                *remarks,
+                f"{never} of {snapshot.data.num_clients} clients never took part: they are judged "
+                "with initial running statistics, which is near chance",
+            ]
+        return remarks
 
     def _deployed(
         self,
@@ -484,6 +505,12 @@ class TrainingSession:
             cohort=np.arange(0),
             **{name: progress[name] for name in _COUNTED},
         )
+
+
+def _absence(snapshot: Snapshot) -> dict[str, int]:
+    """Return the number of clients that never took part, if clients keep running statistics."""
+    took_part = snapshot.clients.get(TOOK_PART)
+    return {} if took_part is None else {"never": int((took_part == 0).sum())}
 
 
 def _section(tensors: State, prefix: str) -> State:

@@ -56,6 +56,10 @@ class Reason(Enum):
         "its exchange before the first round needs the same number of steps from every client"
     )
     COIN = "sampling depends on more than coin flips at a known rate"
+    STATISTICS = (
+        "running statistics are averaged outside the server's step, beyond any rule or noise, "
+        "unless parts.statistics=local or parts.fix_after=0"
+    )
 
 
 # demands that each kind of method refuses
@@ -75,6 +79,7 @@ _REFUSED: dict[str, dict[Demand, Reason]] = {
     "moments": {"message": Reason.MOMENTS, "down": Reason.MOMENTS},
     "moments down": {"down": Reason.MOMENTS},
     "equal steps": {"partial": Reason.EQUAL_STEPS},
+    "statistics": dict.fromkeys(("message", "rule", "privacy"), Reason.STATISTICS),
     "visits": dict.fromkeys(("away", "partial", "rule", "privacy"), Reason.VISITS),
     "unknown": dict.fromkeys(
         ("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN
@@ -101,7 +106,7 @@ def refusals(stage: Stage, own: bool = False) -> dict[Demand, Reason]:
     algo = stage.algorithm
     refused: dict[Demand, Reason] = {}
     kinds = (_kind_of_step(stage, own), *algo.kinds)
-    if kinds != ("mean",):
+    if not {*kinds} <= {"mean", "statistics"}:
         refused["weights"] = Reason.SUM_1
     for kind in kinds:
         refused |= _REFUSED[kind]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedbench.core.types import State
 from fedbench.scenarios.layers import shown
+from fedbench.simulation.statistics import STATISTICS
 
 _BLOCK = 2**20  # number of values converted to float64 at once
 
@@ -18,14 +19,14 @@ def vectors(sent: State, shape: torch.Size) -> State:
     """Return the vectors [P] or [c, P] in a message or in uploads, in the order of their names.
 
     Args:
-        sent: The message or uploads. Scalars [c, 1], masks (which are packed) and entries of
-            scenarios are not vectors.
+        sent: The message or uploads. Scalars [c, 1], masks (which are packed), running
+            statistics and entries of scenarios are not vectors.
         shape: Shape [P] of the model.
     """
     return {
         k: v
         for k, v in sorted(shown(sent).items())
-        if v.is_floating_point() and v.shape[-1:] == shape
+        if v.is_floating_point() and v.shape[-1:] == shape and k != STATISTICS
     }
 
 

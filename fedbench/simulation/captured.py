@@ -104,9 +104,9 @@ class CapturedOracle(OracleWrapper):
 
         A result that is the step's first argument stays in the shared memory.
         """
-        arguments = [w, *batch[:-1], *more]  # all fields but the step number
+        arguments = [w, *batch[:4], *more]  # all fields that are tensors
         tensors = [v for v in arguments if v is not None]
-        signature = (name, *((v.shape, v.dtype) for v in tensors))
+        signature = (name, batch.training, *((v.shape, v.dtype) for v in tensors))
         graph = self.graphs.get(signature)
         if graph is not None:
             torch._foreach_copy_(graph.inputs, tensors)

@@ -30,6 +30,7 @@ from fedbench.simulation.local_work import (
     train_chunk,
 )
 from fedbench.simulation.measurements import ExamplePlan, Measurements
+from fedbench.simulation.statistics import with_own_statistics
 
 # uploads of a cohort up to this size are held at once; larger ones are added up part by part
 _HELD_BYTES = 2**28
@@ -415,7 +416,8 @@ class Part:
         """
         if not needs & {"loss_after", "accuracy_after"}:
             return {}
-        means = self._examples.means(local["w"], hits="accuracy_after" in needs)
+        models = with_own_statistics(local["w"], {}, local)
+        means = self._examples.means(models, hits="accuracy_after" in needs)
         after = {f"{name}_after": v for name, v in means.items()}
         return {name: v for name, v in after.items() if name in needs}
 

@@ -25,6 +25,7 @@ from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.statistics import with_own_statistics
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # number of clients whose moments are compared
@@ -123,12 +124,16 @@ class ImprovedClients(Diagnostic):
         data_before, w_before = self._before
         mean_losses = self.run.measurements.mean_losses
         before = mean_losses(data_before, cohort, w_before)
-        after = mean_losses(snapshot.data, cohort, snapshot.server["w"])
+        after = mean_losses(snapshot.data, cohort, self._model(snapshot))
         return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:
         """Keep the data and the model before the next round."""
-        self._before = snapshot.data, snapshot.server["w"]
+        self._before = snapshot.data, self._model(snapshot)
+
+    def _model(self, snapshot: Snapshot) -> Tensor:
+        """Return the global model with its running statistics."""
+        return with_own_statistics(snapshot.server["w"], snapshot.server, {})
 
 
 class MomentSimilarity(Diagnostic):

@@ -26,6 +26,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.personal import PERSONAL, completed, whole_model
 from fedbench.simulation.scenario import RoundPlan, Scenario
+from fedbench.simulation.statistics import STATISTICS, with_own_statistics
 
 
 def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -194,9 +195,12 @@ class Simulation:
     def initial_losses(self) -> Tensor:
         """F_k of every client at the initial model of the run, [N] float64."""
         everyone = np.arange(self.data.num_clients)
+        first = self.stages[0].algorithm
+        client = first.client_init(self.w)
         w = self.w
-        first = self.stages[0].algorithm.client_init(w)
-        return self.measurements.mean_losses(self.data, everyone, whole_model(w, first))
+        w = whole_model(w, client)
+        w = with_own_statistics(w, first.server_init(self.w, len(everyone)), client)
+        return self.measurements.mean_losses(self.data, everyone, w)
 
 
 def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
@@ -262,7 +266,7 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     # entries that a later stage keeps are hidden from the method; ``end_round`` adds them again
     server = snapshot.server
     plan = RoundPlan(
-        algorithm=stage.algorithm,
+        algorithm=stage.at(round, server),
         seed=seed,
         round=round,
         server={k: v for k, v in server.items() if k not in stage.keep},
@@ -325,10 +329,10 @@ class Participants:
         cohort = self.cohort
         measurements = self.simulation.measurements
         models = w
-        if PERSONAL in self.before.clients and algo.needs:
-            rows = to_device(cohort.ids, w.device)
-            own = {PERSONAL: self.before.clients[PERSONAL]}
-            models = completed(w, read_rows(own, rows))
+        if algo.needs:
+            own = {k: v for k, v in self.before.clients.items() if k in (PERSONAL, STATISTICS)}
+            states = read_rows(own, to_device(cohort.ids, w.device))
+            models = with_own_statistics(completed(w, states), self.server, states)
         probe = measurements.at_broadcast(cohort.data, cohort.ids, models, algo.needs)
         if "grad" in probe:
             probe["grad"] = probe["grad"][:, : len(w)]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.algorithm import Algorithm, Descent, Stage
 from fedbench.core.types import Batch, ClientInfo, Loss, Oracle, OracleWrapper, Outputs, State
-from fedbench.simulation.personal import whole_model
+from fedbench.simulation.statistics import with_own_statistics
 
 BROADCAST = "broadcast"  # local variable: the model from which the client started the round
 PREVIOUS = "previous"  # client state: the last local model
@@ -33,13 +33,30 @@ class ObjectiveOracle(OracleWrapper):
         return self.oracle.differentiate(w, batch, self.loss)
 
 
-def with_objective(algo: Algorithm) -> Algorithm:
-    """Return a method whose local steps see its objective instead of the cross-entropy."""
+def with_objective(stage: Stage, size: int) -> Stage:
+    """Return a stage whose local steps see the method's objective instead of the cross-entropy.
+
+    Args:
+        stage: The stage.
+        size: Number of values of a client's model, with its personal part and its statistics.
+    """
+    if stage.algorithm.objective is None:
+        return stage
+    changes = stage.changes
+    if changes is None:
+        return stage._replace(algorithm=_around(stage.algorithm, size))
+
+    def changed(round: int, server: State) -> Algorithm:
+        return _around(changes(round, server), size)
+
+    return stage._replace(algorithm=_around(stage.algorithm, size), changes=changed)
+
+
+def _around(algo: Algorithm, size: int) -> Algorithm:
     objective = algo.objective
-    if objective is None:
-        return algo
+    assert objective is not None
     if PREVIOUS in objective.models:
-        algo = _with_previous_model(algo)
+        algo = _with_previous_model(algo, size)
 
     def start(
         msg: State,
@@ -47,7 +64,7 @@ def with_objective(algo: Algorithm) -> Algorithm:
         info: ClientInfo,
     ) -> State:
         local = algo.start(msg, client, info)
-        return {BROADCAST: local["w"], **local} if BROADCAST in objective.models else local
+        return {BROADCAST: _model(local), **local} if BROADCAST in objective.models else local
 
     def step(
         oracle: Oracle,
@@ -73,12 +90,11 @@ def with_objective(algo: Algorithm) -> Algorithm:
     )
 
 
-def _with_previous_model(algo: Algorithm) -> Algorithm:
+def _with_previous_model(algo: Algorithm, size: int) -> Algorithm:
     """Return a method whose clients keep their last local model."""
 
     def client_init(w: Tensor) -> State:
-        first = algo.client_init(w)
-        return {**first, PREVIOUS: whole_model(w, first), TRAINED: w.new_zeros(1)}
+        return {**algo.client_init(w), PREVIOUS: w.new_zeros(size), TRAINED: w.new_zeros(1)}
 
     def start(
         msg: State,
@@ -86,7 +102,7 @@ def _with_previous_model(algo: Algorithm) -> Algorithm:
         info: ClientInfo,
     ) -> State:
         local = algo.start(msg, _without(client), info)
-        previous = torch.where(client[TRAINED] > 0, client[PREVIOUS], local["w"])
+        previous = torch.where(client[TRAINED] > 0, client[PREVIOUS], _model(local))
         return {**local, PREVIOUS: previous}
 
     def finish(
@@ -97,7 +113,7 @@ def _with_previous_model(algo: Algorithm) -> Algorithm:
     ) -> tuple[State, State]:
         uploads, states = algo.finish(msg, _without(client), local, info)
         ones = torch.ones_like(client[TRAINED])
-        return uploads, {**states, PREVIOUS: local["w"], TRAINED: ones}
+        return uploads, {**states, PREVIOUS: _model(local), TRAINED: ones}
 
     def deploy(server: State, clients: State) -> Tensor:
         return algo.deploy(server, _without(clients))
@@ -121,6 +137,11 @@ def refusal(algo: Algorithm) -> str:
     if not free and not algo.any_loss:
         return "uses the cross-entropy of a batch in its local steps"
     return ""
+
+
+def _model(local: State) -> Tensor:
+    """Return the clients' models [C, P], with their running statistics."""
+    return with_own_statistics(local["w"], {}, local)
 
 
 def _without(client: State) -> State:

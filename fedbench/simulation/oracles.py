@@ -7,7 +7,7 @@ Only this code depends on the model family and the device. Algorithms and the tr
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeVar
 
 import torch
@@ -71,10 +71,12 @@ class VmapOracle(Oracle):
         """Return the losses [A, 1] and the gradients [A, P] of another loss."""
         _check_models(w, batch.x)
         leaves = _leaves(self.task, w)
+        statistics = _statistics(self.task, w)
+        real = batch.weight if batch.training else None
         with torch.enable_grad():
-            own = self.task.outputs_each(leaves, batch.x, batch.key)
+            own = self.task.outputs_each([*leaves, *statistics], batch.x, batch.key, real)
             losses = _client_losses(loss(own), batch)
-        gradients = _gradients(losses, leaves)
+        gradients = [*_gradients(losses, leaves), *_moved(statistics, batch)]
         return losses.detach(), torch.cat([g.flatten(1) for g in gradients], 1)
 
     def _differentiate(
@@ -89,12 +91,15 @@ class VmapOracle(Oracle):
         """
         _check_models(w, batch.x)
         leaves = _leaves(self.task, w)
+        statistics = _statistics(self.task, w)
+        real = batch.weight if batch.training else None
         with torch.enable_grad():
-            logits = self.task.apply_each(leaves, batch.x, batch.key)
+            logits = self.task.apply_each([*leaves, *statistics], batch.x, batch.key, real)
             losses = _batch_losses(logits, batch)
 
         ones = torch.ones_like(losses)
-        return losses.detach(), torch.autograd.grad(losses, leaves, ones)
+        gradients = torch.autograd.grad(losses, leaves, ones)
+        return losses.detach(), [*gradients, *_moved(statistics, batch)]
 
 
 @dataclass(eq=False)
@@ -161,13 +166,25 @@ class LoopOracle(Oracle):
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of another loss."""
         _check_models(w, batch.x)
-        leaves = [_leaves(self.task, model) for model in w]
-        keys = [None] * len(w) if batch.key is None else batch.key
+        leaves = []
+        outputs = []
+        statistics = []
         with torch.enable_grad():
-            own = _stacked(map(self.task.outputs, leaves, map(self.task.images, batch.x), keys))
-            losses = _client_losses(loss(own), batch)
-        gradients = _gradients(losses, list(chain.from_iterable(leaves)))
-        return losses.detach(), torch.cat([g.flatten() for g in gradients]).view_as(w)
+            for k, model in enumerate(w):
+                leaves.append(_leaves(self.task, model))
+                statistics.append(_statistics(self.task, model))
+                key = None if batch.key is None else batch.key[k]
+                real = batch.weight[k] if batch.training else None
+                tensors = [*leaves[k], *statistics[k]]
+                outputs.append(self.task.outputs(tensors, self.task.images(batch.x[k]), key, real))
+            losses = _client_losses(loss(_stacked(outputs)), batch)
+
+        gradients = iter(_gradients(losses, list(chain.from_iterable(leaves))))
+        rows = []
+        for k in range(len(w)):
+            row = [*islice(gradients, len(leaves[k])), *_moved(statistics[k], batch)]
+            rows.append(torch.cat([g.flatten() for g in row]))
+        return losses.detach(), torch.stack(rows)
 
     def _differentiate(
         self,
@@ -177,12 +194,15 @@ class LoopOracle(Oracle):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
         leaves = _leaves(self.task, w)
+        statistics = _statistics(self.task, w)
         x = self.task.images(batch.x[k])
         key = None if batch.key is None else batch.key[k]
+        real = batch.weight[k] if batch.training else None
         with torch.enable_grad():
-            logits = self.task.apply(leaves, x, key)
+            logits = self.task.apply([*leaves, *statistics], x, key, real)
             loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
-        return loss.detach(), torch.autograd.grad(loss, leaves)
+        gradients = torch.autograd.grad(loss, leaves)
+        return loss.detach(), [*gradients, *_moved(statistics, batch)]
 
 
 def each_client(
@@ -343,7 +363,20 @@ def _leaves(task: Task, w: Tensor) -> list[Tensor]:
 
     Differentiating through slices of w would cost a full buffer per parameter.
     """
-    return [v.detach().requires_grad_() for v in task.layout.views(w)]
+    parameters = task.layout.views(w)[: task.parameters]
+    return [v.detach().requires_grad_() for v in parameters]
+
+
+def _statistics(task: Task, w: Tensor) -> list[Tensor]:
+    """Return copies of the running statistics in w [..., P], which a pass may move in place."""
+    if task.parameters == len(task.layout.names):
+        return []
+    return [v.clone() for v in task.layout.views(w)[task.parameters :]]
+
+
+def _moved(statistics: list[Tensor], batch: Batch) -> list[Tensor]:
+    """Return the entries of a gradient in the places of the statistics after a pass."""
+    return statistics if batch.training else list(map(torch.zeros_like, statistics))
 
 
 def _batch_losses(logits: Tensor, batch: Batch) -> Tensor:

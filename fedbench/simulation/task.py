@@ -17,6 +17,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.types import Outputs
 from fedbench.models.base import FusedLayer, initial, traits_of
 from fedbench.models.convolution import skip_hidden_taps
+from fedbench.models.normalisation import COUNTER, batch_norms, statistics_of, with_padding
 from fedbench.models.parts import head_of
 
 # with fewer classes, torch's softmax over rows is not vectorised on a CPU: measured 1036 against
@@ -79,25 +80,30 @@ class Task:
     """Classification with cross-entropy by a model with flat parameters.
 
     Args:
-        model: A module without buffers. Its own parameters are never read, so it may be on the meta
-            device.
+        model: A module without buffers but BatchNorm's. Its own parameters are never read, so it
+            may be on the meta device.
         device: Device of w.
         dtype: Type of w.
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
         frozen: Names of parameters that keep their initial values and are not part of w, besides
             those of the model that do not require a gradient.
-        personal: Names of parameters that clients keep; they are the last ones in w.
+        personal: Names of parameters and running statistics that clients keep.
 
     Attributes:
-        layout: Positions in w of all parameters that are trained.
-        shared: Positions of those that are not personal, the first ones in w.
-        personal: Positions of the personal ones in a vector of their own.
-        size: Number of values P of the trained parameters.
+        layout: Positions in w of all parameters that are trained, and of running statistics: w is
+            [shared | personal | local statistics | averaged statistics].
+        shared: Positions of the parameters that are not personal, the first ones in w.
+        personal: Positions of the personal parameters in a vector of their own.
+        local: Positions of the statistics that clients keep in a vector of their own.
+        averaged: Positions of the other statistics in a vector of their own.
+        parameters: Number of trained tensors, the first ones in the layout.
+        size: Number of values P of w.
         head: Name of the layer whose inputs are the features; None if it is not known.
-        constants: Initial values of the frozen and personal parameters, once there are some.
+        constants: Initial values of frozen parameters and of what clients keep, once there are
+            some.
 
     Raises:
-        RequestError: If the model has buffers (such as the running statistics of BatchNorm) or
+        RequestError: If the model has buffers other than the running statistics of BatchNorm or
             other tensors that are no parameters, draws from a global generator, has no parameters
             to train, or has traits of another type.
     """
@@ -112,14 +118,15 @@ class Task:
         personal: Collection[str] = (),
     ) -> None:
         _check_model(model)
-        shapes = {name: p.shape for name, p in model.named_parameters()}
+        statistics = statistics_of(model)
+        shapes = {name: p.shape for name, p in model.named_parameters()} | statistics
         trained = []
         for name, p in model.named_parameters():
             if p.requires_grad and name not in frozen:
                 trained.append(name)
         if not trained:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
-        if both := sorted(set(personal) - set(trained)):
+        if both := sorted(set(personal) - set(trained) - set(statistics)):
             raise RequestError(f"{both[0]} is both personal and frozen")
         shared = [name for name in trained if name not in personal]
         self.model = model
@@ -133,12 +140,18 @@ class Task:
         self.head = head_of(model)
         whole = Layout(tuple(shapes), tuple(shapes.values()))
         own = [name for name in trained if name in personal]
-        self.layout = whole.of([*shared, *own])
+        local = [name for name in statistics if name in personal]
+        averaged = [name for name in statistics if name not in personal]
+        self.layout = whole.of([*shared, *own, *local, *averaged])
         self.shared = whole.of(shared)
         self.personal = whole.of(own)
+        self.local = whole.of(local)
+        self.averaged = whole.of(averaged)
+        self.parameters = len(trained)
         self.size = self.layout.size  # P
         self.constants: dict[str, Tensor] = {}
         self._whole = whole
+        self._norms = batch_norms(model)
         self._copies = threading.local()
 
     def images(self, x: Tensor) -> Tensor:
@@ -174,20 +187,34 @@ class Task:
     def begin(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the model w [P] with the given parameters, and keep the constants.
 
+        Running statistics that are not given are 0 and 1.
+
         Raises:
             RequestError: If names or shapes differ from those of the model.
         """
-        whole = self._whole.flatten(parameters).to(self.device, self.dtype)
+        given: dict[str, Tensor] = {}
+        for name in (*self.local.names, *self.averaged.names):
+            initial_value = torch.zeros if name.endswith("mean") else torch.ones
+            given[name] = initial_value(self._whole.of([name]).shapes[0])
+        for name, value in parameters.items():
+            if not name.endswith(COUNTER):
+                given[name] = value
+        whole = self._whole.flatten(given).to(self.device, self.dtype)
         values = self._whole.named(whole)
         self.constants = {}
         for name, value in values.items():
-            if name not in self.shared.names:
+            if name not in (*self.shared.names, *self.averaged.names):
                 self.constants[name] = value.clone()
         return self.layout.flatten({name: values[name] for name in self.layout.names})
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
-        """Return all parameters by name, in the model's order, given the shared ones w [S]."""
-        values = self.shared.named(w) | self.constants
+        """Return all tensors by name, in the model's order.
+
+        Args:
+            w: The shared parameters, followed by the averaged statistics.
+        """
+        of_server = self.layout.of([*self.shared.names, *self.averaged.names])
+        values = of_server.named(w) | self.constants
         return {name: values[name] for name in self._whole.names}
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
@@ -200,27 +227,35 @@ class Task:
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None = None,
+        real: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of x under parameters in the model's order.
+        """Return the logits of x under the tensors of w, in the order of the layout.
 
-        ``key`` seeds the draws of a training step.
+        Args:
+            parameters: The tensors.
+            x: Examples.
+            key: Key of the draws of a training step, or None.
+            real: Weights of the examples [B] in a training step of a model with running
+                statistics, which are then moved in place; None in evaluation.
         """
-        return self._call(self._copy(), parameters, x, key)
+        return self._call(self._copy(), parameters, x, key, real)
 
     def outputs(
         self,
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None = None,
+        real: Tensor | None = None,
     ) -> Outputs:
         """Return the logits and features of x, as ``apply`` does."""
-        return Outputs(*self._call_with_features(self._copy(), parameters, x, key))
+        return Outputs(*self._call_with_features(self._copy(), parameters, x, key, real))
 
     def apply_each(
         self,
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None = None,
+        real: Tensor | None = None,
     ) -> Tensor:
         """Return the logits [A, B, ...] of x [A, B, ...] under parameters [A, ...] of A clients.
 
@@ -230,8 +265,9 @@ class Task:
             parameters: The parameters of the clients, in the model's order.
             x: Examples of the clients.
             key: Keys of the draws of a training step [A], or None.
+            real: As for ``apply``, [A, B].
         """
-        logits: Tensor = self._each(self._call, parameters, x, key)
+        logits: Tensor = self._each(self._call, parameters, x, key, real)
         return logits
 
     def outputs_each(
@@ -239,9 +275,10 @@ class Task:
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None = None,
+        real: Tensor | None = None,
     ) -> Outputs:
         """Return the logits and features of x [A, B, ...], as ``apply_each`` does."""
-        return Outputs(*self._each(self._call_with_features, parameters, x, key))
+        return Outputs(*self._each(self._call_with_features, parameters, x, key, real))
 
     def _each(
         self,
@@ -249,24 +286,31 @@ class Task:
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None,
+        real: Tensor | None,
     ) -> Any:
         """Return the results of a forward pass that is vectorised over the clients."""
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
         forward = partial(call, self._copies.each)
         key_dim = None if key is None else 0
-        return torch.vmap(forward, in_dims=(0, 0, key_dim))(parameters, x, key)
+        real_dim = None if real is None else 0
+        in_dims = (0, 0, key_dim, real_dim)
+        return torch.vmap(forward, in_dims=in_dims)(parameters, x, key, real)
 
     def _copy(self) -> nn.Module:
         """Return this thread's copy of the model: it holds the parameters while it runs."""
         if not hasattr(self._copies, "model"):
-            self._copies.model = skip_hidden_taps(copy.deepcopy(self.model))
+            self._copies.model = self._copied()
         model: nn.Module = self._copies.model
         return model
 
+    def _copied(self) -> nn.Module:
+        """Return a copy of the model with layers of the engine's own."""
+        return with_padding(skip_hidden_taps(copy.deepcopy(self.model)))
+
     def _vectorised(self) -> nn.Module:
         """Return a copy of the model whose layers can be vectorised over clients."""
-        model = skip_hidden_taps(copy.deepcopy(self.model))
+        model = self._copied()
         for module in model.modules():
             if isinstance(module, FusedLayer):
                 module.elementary = True
@@ -278,10 +322,11 @@ class Task:
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None,
+        real: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and features [B, D], which are the inputs of the head."""
         if self.head is None:
-            return self._call(model, parameters, x, key), x.new_empty(len(x), 0)
+            return self._call(model, parameters, x, key, real), x.new_empty(len(x), 0)
         features: list[Tensor] = []
 
         def keep(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -289,7 +334,7 @@ class Task:
 
         hook = model.get_submodule(self.head).register_forward_pre_hook(keep)
         try:
-            logits = self._call(model, parameters, x, key)
+            logits = self._call(model, parameters, x, key, real)
         finally:
             hook.remove()
         if not features:
@@ -302,8 +347,11 @@ class Task:
         parameters: Sequence[Tensor],
         x: Tensor,
         key: Tensor | None,
+        real: Tensor | None,
     ) -> Tensor:
         named = self.constants | dict(zip(self.layout.names, parameters, strict=True))
+        if real is not None:
+            named |= {f"{place}.real": real for place in self._norms}
         args = (x,) if key is None else (x, key)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits: Tensor = functional_call(model, named, args)
@@ -335,13 +383,23 @@ def check_head(
 
 
 def _check_model(model: nn.Module) -> None:
-    """Refuse a model with buffers or draws from a global generator."""
+    """Refuse a model with unknown buffers or draws from a global generator."""
     name = type(model).__name__
-    buffers = [k for k, _ in model.named_buffers()]
+    if unknown := batch_norms(model, supported=False):
+        raise RequestError(
+            f"{name}.{unknown[0]} normalises by batches in a way that is not supported; use "
+            "nn.BatchNorm1d or nn.BatchNorm2d, affine and with running statistics and a momentum, "
+            "or GroupNorm"
+        )
+    statistics = statistics_of(model)
+    buffers = []
+    for k, _ in model.named_buffers():
+        if k not in statistics and not k.endswith(COUNTER):
+            buffers.append(k)
     if buffers:
         raise RequestError(
             f"{name} has buffers ({', '.join(buffers[:3])}), which are not parameters and would "
-            "not be averaged; use GroupNorm instead of BatchNorm"
+            "not be averaged; only the running statistics of BatchNorm are"
         )
 
     for place, module in model.named_modules():

@@ -194,8 +194,9 @@ class Study:
         self.composer.config(self.overrides(first, seeds[0]))
         if self.request.pruning == "halving" and self._depends_on_rounds():
             raise RequestError(
-                f"pruning=halving compares trials after fewer rounds, and algo={self.method} or "
-                "local.schedule is made for the total number of rounds; use pruning=none"
+                f"pruning=halving compares trials after fewer rounds, and algo={self.method}, "
+                "local.schedule or parts.fix_after is made for the total number of rounds; use "
+                "pruning=none"
             )
         folder = self.config.results_dir / self.config.task_name / self.method
         for seed in seeds:

@@ -114,13 +114,19 @@ def test_one_model_for_several_clients_is_refused(kind):
         kind(task).loss_and_grad(start_of(task), batch)
 
 
-def test_batch_norm_is_refused():
-    net = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(4, 3),
-        nn.BatchNorm1d(3),
-    )
-    with pytest.raises(RequestError, match="GroupNorm"):
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(3, affine=False),
+        nn.BatchNorm1d(3, track_running_stats=False),
+        nn.BatchNorm1d(3, momentum=None),
+        nn.BatchNorm3d(3),
+        nn.SyncBatchNorm(3),
+    ],
+)
+def test_other_batch_norms_are_refused(layer):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), layer)
+    with pytest.raises(RequestError, match=r"Sequential\.2 normalises by batches .* GroupNorm"):
         Task(net, torch.device("cpu"), torch.float32)
 
 

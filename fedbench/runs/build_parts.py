@@ -1,0 +1,155 @@
+"""Parts of a model: what clients keep, and running statistics, around a method."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from torch import Tensor, nn
+
+from fedbench.config.schema import RunConfig
+from fedbench.core.algorithm import Algorithm, Descent, Stage
+from fedbench.core.errors import RequestError
+from fedbench.core.options import Statistics
+from fedbench.core.types import State
+from fedbench.data.dataset import FederatedDataset
+from fedbench.models.normalisation import statistics_of
+from fedbench.models.parts import tensors_of
+from fedbench.simulation.checks import FirstCall
+from fedbench.simulation.personal import refusal, with_personal_part
+from fedbench.simulation.statistics import STATISTICS, with_statistics
+from fedbench.simulation.task import Task
+
+
+@dataclass(frozen=True)
+class PartsPolicy:
+    """Parts of the model as the configuration or else the method has them.
+
+    Attributes:
+        personal: Words and patterns of the tensors that clients keep.
+        statistics: Policy for running statistics; None if ``personal`` names the local ones.
+        fix_after: Share of the rounds after which running statistics are constants, or None.
+    """
+
+    personal: Sequence[str]
+    statistics: Statistics | None
+    fix_after: float | None
+
+
+def parts_policy(
+    config: RunConfig,
+    algorithm: Algorithm,
+    model: nn.Module,
+) -> PartsPolicy:
+    """Return the parts of the model.
+
+    Raises:
+        RequestError: If there is a policy for running statistics, and the model has none.
+    """
+    parts = config.parts
+    policy = PartsPolicy(
+        algorithm.personal_part if parts.personal is None else parts.personal,
+        parts.statistics or algorithm.statistics,
+        algorithm.fix_after if parts.fix_after is None else parts.fix_after,
+    )
+    is_default = policy.statistics is None and policy.fix_after is None
+    if is_default or statistics_of(model):
+        return policy
+
+    given = f"algo={config.names.algo}"
+    if parts.statistics is not None:
+        given = f"parts.statistics={parts.statistics}"
+    elif parts.fix_after is not None:
+        given = f"parts.fix_after={parts.fix_after:g}"
+    raise RequestError(
+        f"{given} is for running statistics, and model={config.names.model} has none; use a model "
+        "with BatchNorm, such as model=mlp or resnet18_gn with model.norm=batch"
+    )
+
+
+def personal_tensors(model: nn.Module, policy: PartsPolicy) -> frozenset[str]:
+    """Return the names of the parameters and running statistics that clients keep."""
+    statistics = statistics_of(model)
+    personal = tensors_of(model, policy.personal, "parts.personal", statistics)
+    if policy.statistics == "local":
+        return personal | statistics.keys()
+    if policy.statistics == "average":
+        return personal - statistics.keys()
+    return personal
+
+
+def with_parts(
+    config: RunConfig,
+    stages: Sequence[Stage],
+    task: Task,
+    data: FederatedDataset,
+    w: Tensor,
+    fix_after: float | None,
+) -> Stage:
+    """Return the stage of a method for a model with personal parts or running statistics.
+
+    Args:
+        config: The configuration.
+        stages: The stages of the method, which must have one.
+        task: The model.
+        data: The federated data set.
+        w: The initial model [P].
+        fix_after: Share of the rounds after which running statistics are constants, or None.
+
+    Raises:
+        RequestError: If the method, the data or the run needs a whole model.
+    """
+    is_personal = bool(task.personal.names or task.local.names)
+    remedy = "use a model with GroupNorm or without normalisation"
+    part = "running statistics are allowed"
+    if is_personal:
+        remedy = "set parts.personal=[], or to other parts, or use another model"
+        part = "part of the model can be personal"
+    if fault := _fault(stages, task):
+        raise RequestError(f"{config.names.algo} {fault}, so no {part}; {remedy}")
+    if is_personal and config.improved_clients:
+        raise RequestError(
+            f"improved_clients=true compares one model for all clients; remove it, or {remedy}"
+        )
+    if task.local.names and data.central:
+        raise RequestError(
+            "a central test set is for one model, and each client has statistics of its own; set "
+            "parts.statistics=average or another data.local_test"
+        )
+
+    stage = stages[0]
+    _, own, local, averaged = w.split(
+        [task.shared.size, task.personal.size, task.local.size, task.averaged.size]
+    )
+    algorithm = stage.algorithm
+    if len(own):
+        algorithm = with_personal_part(algorithm, own)
+    if not len(local) and not len(averaged):
+        return stage._replace(algorithm=algorithm)
+
+    moving = stage.rounds  # number of rounds in which the statistics move
+    if fix_after is not None:
+        moving = ceil(fix_after * stage.rounds - 1e-9)
+
+    def at(round: int, server: State) -> Algorithm:
+        constant = None
+        if round >= moving:
+            constant = server.get(STATISTICS, averaged)
+        return with_statistics(algorithm, local, averaged, constant)
+
+    return stage._replace(algorithm=at(0, {}), changes=at)
+
+
+def _fault(stages: Sequence[Stage], task: Task) -> str:
+    """Return the reason why a method needs a whole model; empty if it does not."""
+    stage = stages[0]
+    if not task.shared.size:
+        return "would share nothing"
+    if len(stages) > 1:
+        return "has several stages, and personal parts and statistics are for one"
+    if stage.after is not None:
+        return "relabels examples by one model for all clients"
+    step = stage.algorithm.step
+    function = step.gradient if isinstance(step, Descent) else step
+    if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
+        return "has a local step of your own"
+    return refusal(stage.algorithm)
