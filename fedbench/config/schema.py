@@ -196,11 +196,29 @@ class InitConfig(_Keys):
 class PartsConfig(_Keys):
     """The section ``parts``: sets of a model's tensors, as words or patterns of names.
 
-    If ``personal`` is None, it is the method's own set.
+    A set that is None is the method's own.
     """
 
     personal: tuple[str, ...] | None
-    frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
+    frozen: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(_Keys):
+    """The section ``finetune``: training of a client's model before it is evaluated.
+
+    Attributes:
+        epochs: Number of epochs. If None, that of the method.
+        lr: Learning rate. If None, that of the last finished round.
+        parts: Words or patterns of the parameters that are moved. If None, all parameters.
+    """
+
+    epochs: Natural | None
+    lr: Positive | None
+    parts: Annotated[
+        Annotated[tuple[str, ...], Field(min_length=1)] | None,
+        BeforeValidator(lambda value: None if value == "all" else value),
+    ]
 
 
 @dataclass(frozen=True)
@@ -235,6 +253,7 @@ class Keys(_Keys):
     engine: EngineConfig
     init: InitConfig
     parts: PartsConfig
+    finetune: FinetuneConfig
     model: Section
     algo: Section
     tracker: Section

@@ -414,6 +414,10 @@ class Algorithm:
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
         personal_part: Words and patterns (``fedbench.models.parts``) of the parameters that clients
             keep, unless ``parts.personal`` is given.
+        frozen_part: Those of the parameters that keep their initial values in training, unless
+            ``parts.frozen`` is given.
+        finetune_epochs: Number of epochs for which every client trains its model before it is
+            evaluated, unless ``finetune.epochs`` is given.
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
@@ -445,6 +449,8 @@ class Algorithm:
     personal: Algorithm | None = None
     personal_epochs: int | None = None
     personal_part: tuple[str, ...] = ()
+    frozen_part: tuple[str, ...] = ()
+    finetune_epochs: int = 0
     whole_epochs: int | None = None
     whole: str = ""
     everyone: str = ""

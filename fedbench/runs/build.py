@@ -1,7 +1,7 @@
 """Construction of a run's objects from its configuration."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.checks import FirstCall, checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.finetuning import FineTuning, moved_values, tuned_task
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.ranks import Ranks
@@ -68,6 +69,7 @@ class PreparedRun:
         tracker: The tracker that follows the run.
         scenario: The scenario around the method.
         metrics: The user's metrics, one column each.
+        tuning: Fine-tuning of the clients' models before an evaluation; None if there is none.
         facts: Facts for ``meta.json``.
     """
 
@@ -83,6 +85,7 @@ class PreparedRun:
     tracker: Guarded = field(default_factory=Guarded)
     scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
+    tuning: FineTuning | None = None
     facts: Fields = field(default_factory=dict)
 
     @property
@@ -115,13 +118,14 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
     model = _model(config, data)
+    personal, frozen = _parts(config, data, model)
     task = Task(
         model,
         device,
         dtype,
         bf16=precision == "bf16",
-        frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
-        personal=tensors_of(model, _personal_part(config, data, model), "parts.personal"),
+        frozen=frozen,
+        personal=personal,
     )
     stages = _stages(config, data, task)
     table = task.take_table()
@@ -164,6 +168,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         cores,
         ranks,
     )
+    tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
     return PreparedRun(
         config=config,
         stages=stages,
@@ -180,6 +185,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             CustomMetric(name, function_of(metric.target, f"metrics.{name}"), metric.options)
             for name, metric in config.metrics.items()
         ),
+        tuning=tuning,
         facts=_facts(config, data, task, engine) | scenario.facts,
     )
 
@@ -403,17 +409,90 @@ def _too_few_epochs(local: LocalConfig, least: int | None) -> str:
     return f"needs local.epochs to be one number, at least {number}, and local.steps=null"
 
 
-def _personal_part(
+def _parts(
     config: RunConfig,
     data: FederatedDataset,
     model: nn.Module,
-) -> Sequence[str]:
-    """Return the words and patterns of the parameters that clients keep."""
-    if config.parts.personal is not None:
-        return config.parts.personal
+) -> tuple[Set[str], Set[str]]:
+    """Return the names of the personal and of the frozen parameters.
+
+    Raises:
+        RequestError: If the method freezes the whole model, or names do not fit the model.
+    """
     sizes = [p.numel() for p in model.parameters()]
     first, *_ = _method(config, data, sizes)
-    return first.algorithm.personal_part
+    personal = config.parts.personal
+    if personal is None:
+        personal = first.algorithm.personal_part
+    frozen = config.parts.frozen
+    if frozen is None:
+        frozen = first.algorithm.frozen_part
+    names = tensors_of(model, frozen, "parts.frozen")
+    if config.parts.frozen is None and len(names) == len(sizes):
+        raise RequestError(
+            f"{config.names.algo} would share nothing, because it freezes "
+            f"{', '.join(first.algorithm.frozen_part)}, and {type(model).__name__} has no other "
+            "parameters; set parts.frozen=[], or use another model"
+        )
+    return tensors_of(model, personal, "parts.personal"), names
+
+
+def _fine_tuning(
+    config: RunConfig,
+    stages: Sequence[Stage],
+    task: Task,
+    data: FederatedDataset,
+    work: LocalWork,
+    engine: Engine,
+    cores: int | None,
+) -> FineTuning | None:
+    """Return the fine-tuning of the clients' models before an evaluation, or None.
+
+    Raises:
+        RequestError: If the method relabels examples, keys change nothing, or names do not fit the
+            model.
+    """
+    keys = config.finetune
+    epochs = keys.epochs
+    if epochs is None:
+        epochs = max(stage.algorithm.finetune_epochs for stage in stages)
+    if not epochs:
+        if keys.lr is not None or keys.parts is not None:
+            raise RequestError(
+                "finetune.lr and finetune.parts change nothing without finetune.epochs, such as 1"
+            )
+        return None
+    if any(stage.after is not None for stage in stages):
+        raise RequestError(
+            f"{config.names.algo} relabels the examples on which clients would be fine-tuned; "
+            "set finetune.epochs=0"
+        )
+
+    names: Set[str] = frozenset(name for name, _ in task.model.named_parameters())
+    if keys.parts is not None:
+        names = tensors_of(task.model, keys.parts, "finetune.parts")
+    own_work = replace(work, epochs=(epochs, epochs), steps=None)
+    tuned = tuned_task(task, names)
+    if tuned is not task:
+        engine = make_engine(
+            tuned,
+            data,
+            own_work,
+            config.engine,
+            data.num_clients,
+            cores,
+            engine.ranks,
+        )
+    return FineTuning(
+        run=task,
+        task=tuned,
+        moved=moved_values(tuned, names),
+        engine=engine,
+        work=own_work,
+        lr=keys.lr,
+        solver=sgd(**asdict(config.local.solver)),
+        seed=config.seed,
+    )
 
 
 def _method(

@@ -26,8 +26,9 @@ from fedbench.runs.run import DamagedRun, Fields, error_text, is_done
 from fedbench.runs.tracing import traced
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Diagnostic, Watched
-from fedbench.simulation.engine import Limits
+from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.evaluation import Evaluation, evaluate
+from fedbench.simulation.finetuning import FineTuning
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
@@ -39,6 +40,8 @@ _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is k
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")
 # exceptions after which a run is to be resumed; SystemExit: a scheduler requeues the run
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, LostProcess)
+# metrics that are also recorded before fine-tuning
+_UNTUNED = ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "test_loss")
 _MEMORY_HINT = (
     "memory ran out outside of the chunks of clients, whose size is limited by "
     "engine.cohort_size; the server needs the uploads of all clients of a round: lower "
@@ -139,6 +142,15 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
         return TrainingSession(prepared, recorder)
 
 
+def _engines(prepared: PreparedRun) -> list[Engine]:
+    """Return the engines of a run; fine-tuning may need one of its own."""
+    engines = [prepared.engine]
+    tuning = prepared.tuning
+    if tuning is not None and tuning.engine is not prepared.engine:
+        engines.append(tuning.engine)
+    return engines
+
+
 @contextmanager
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     """Set the number of threads and the rounding of this process for a run in this block.
@@ -155,7 +167,8 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.set_flush_denormal(False)
-        prepared.engine.close()
+        for engine in _engines(prepared):
+            engine.close()
 
 
 class TrainingSession:
@@ -196,7 +209,8 @@ class TrainingSession:
             recorder.states,
             LOCAL_WORLD_SIZE,
         )
-        prepared.engine.notify = self._notify
+        for engine in _engines(prepared):
+            engine.notify = self._notify
         self.measurements = Measurements(prepared.task, prepared.engine)
         self.diagnostics = self._diagnostics()
         checkpoint = recorder.load()
@@ -290,16 +304,23 @@ class TrainingSession:
             sample,
             partial(self.follow, round),
         )
+        untuned = evaluation
+        tuned: Fields = {}
+        if self.prepared.tuning is not None:
+            evaluation, tuned = self._fine_tuned(self.prepared.tuning, snapshot, untuned)
         measured = self._measured(snapshot, evaluation)
         if config.keeps_clients(round, ends):
             table = evaluation.per_client(snapshot.data.names)
             table |= client_columns(snapshot.server, evaluation.ids)
+            if tuned:
+                table["untuned_accuracy"] = untuned.test.accuracies
             self.recorder.keep_clients(round, table)
         self.seconds["eval"] += time.perf_counter() - start
 
         row = {
             "round": round,
             **evaluation.summary(),
+            **tuned,
             **measured,
             **round_columns(snapshot.server),
             "clients": len(snapshot.cohort),
@@ -311,6 +332,19 @@ class TrainingSession:
         self.recorder.append(row)
         self.prepared.tracker.call("log", row)
         return row
+
+    def _fine_tuned(
+        self,
+        tuning: FineTuning,
+        snapshot: Snapshot,
+        untuned: Evaluation,
+    ) -> tuple[Evaluation, Fields]:
+        """Return the evaluation after fine-tuning, and further columns of the round."""
+        algorithm = self.prepared.stages[snapshot.stage].algorithm
+        evaluation, steps = tuning.evaluate(algorithm, snapshot, snapshot.data, untuned)
+        before = untuned.summary()
+        columns: Fields = {f"untuned_{name}": before[name] for name in _UNTUNED}
+        return evaluation, columns | {"finetune_steps": steps}
 
     def _measured(self, snapshot: Snapshot, evaluation: Evaluation) -> Fields:
         """Return the columns of diagnostics, of the user's metrics and of attacks."""
@@ -414,7 +448,7 @@ class TrainingSession:
 
     def _notify(self, sentence: str) -> None:
         """Print that memory has run out, on the first occasion only."""
-        if self.prepared.engine.limits.errors == 1:
+        if sum(engine.limits.errors for engine in _engines(self.prepared)) == 1:
             print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
 
     def _save_if_due(self, snapshot: Snapshot, signal: int | None) -> None:

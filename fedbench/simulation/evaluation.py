@@ -25,6 +25,13 @@ class SplitSums(NamedTuple):
     correct: np.ndarray  # correct examples; for sequences, the sum of fractions of correct tokens
     loss: np.ndarray  # sums of losses, in nats
 
+    @property
+    def accuracies(self) -> np.ndarray:
+        """Fraction of correct examples [N]; NaN for clients without examples."""
+        with np.errstate(invalid="ignore"):
+            accuracies: np.ndarray = self.correct / self.n
+        return accuracies
+
     def metrics(
         self,
         split: str,
@@ -51,7 +58,7 @@ class SplitSums(NamedTuple):
         return {
             f"n_{split}": self.n,
             f"{prefix}correct": correct,
-            f"{prefix}accuracy": self.correct / self.n,
+            f"{prefix}accuracy": self.accuracies,
             f"{split}_loss": self.loss / self.n,
         }
 

@@ -1,0 +1,267 @@
+"""Fine-tuning: local training of every client's model before it is evaluated.
+
+Nothing of it survives the evaluation: the states of server and clients, the traffic and the count
+of local steps are those of a run without it.
+"""
+
+import copy
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.optim import Optimizer
+from fedbench.core.randomness import Purpose
+from fedbench.core.types import ClientInfo, State
+from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.simulation.cohort import Cohort
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.evaluation import Evaluation, SplitSums
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Snapshot
+from fedbench.simulation.measurements import ExamplePlan, Measurements
+from fedbench.simulation.task import Task
+
+
+class Tuned(NamedTuple):
+    """Result of an evaluation after fine-tuning."""
+
+    evaluation: Evaluation
+    steps: int  # local steps of all clients
+
+
+@dataclass(eq=False)
+class FineTuning:
+    """Fine-tuning of the clients of a run.
+
+    Every client takes local steps on the cross-entropy of its training examples, with the local
+    solver of the run and fresh buffers.
+
+    Attributes:
+        run: The model of the run, whose vectors [P] clients are judged on.
+        task: The same model, whose vectors [W] also contain the frozen parameters that are moved.
+        moved: Which values of such a vector are moved, [W]. If None, all.
+        engine: Engine for ``task``.
+        work: The local work before an evaluation.
+        lr: The learning rate. If None, the rate of the last finished round.
+        solver: The local solver.
+        seed: Random seed of the run.
+    """
+
+    run: Task
+    task: Task
+    moved: Tensor | None
+    engine: Engine
+    work: LocalWork
+    lr: float | None
+    solver: Optimizer
+    seed: int
+    _cohort: Cohort | None = None
+    _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict)
+
+    def evaluate(
+        self,
+        algo: Algorithm,
+        snapshot: Snapshot,
+        data: FederatedDataset,
+        before: Evaluation,
+    ) -> Tuned:
+        """Return the evaluation after fine-tuning.
+
+        A client without training examples keeps its measurements.
+
+        Args:
+            algo: The method.
+            snapshot: The server's and the clients' states.
+            data: The data set.
+            before: The evaluation without fine-tuning, of the same clients and examples.
+        """
+        ids = before.ids[before.n_train > 0]
+        if not len(ids):
+            return Tuned(before, 0)
+        done = snapshot.round
+        tau = self.work.tau(ids, data.train.counts[ids], self.seed, done)
+        cohort = self._cohort_of(ids, tau, data)
+
+        lr = self.lr or self.work.rate(max(0, done - 1))
+        info = cohort.info("uniform", done)
+        info = replace(info, lr=torch.full_like(info.lr, lr))
+        train = not np.isnan(before.train_loss).all()
+        method = self._method(algo, data, train)
+        measured = cohort.train(method, snapshot.server, snapshot.clients, info, done).uploads
+
+        tuned = before.n_train > 0
+        test = _replaced(before.test, tuned, measured, "test")
+        evaluation = replace(before, test=test)
+        if before.validation is not None:
+            validation = _replaced(before.validation, tuned, measured, "validation")
+            evaluation = replace(evaluation, validation=validation)
+        if train:
+            losses = _with(before.train_loss, tuned, measured["train_loss"])
+            evaluation = replace(evaluation, train_loss=losses)
+        return Tuned(evaluation, int(tau.sum()))
+
+    def _cohort_of(
+        self,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+    ) -> Cohort:
+        """Return the clients with their local work; the last cohort if it is the same."""
+        last = self._cohort
+        if last is None or last.data is not data or not np.array_equal(last.ids, ids):
+            measurements = Measurements(self.task, self.engine)
+            last = Cohort(
+                ids,
+                tau,
+                data,
+                self.work,
+                measurements,
+                self.seed,
+                Purpose.FINETUNE,
+            )
+            self._cohort = last
+            self._plans.clear()
+        return last
+
+    def _method(
+        self,
+        algo: Algorithm,
+        data: FederatedDataset,
+        train: bool,
+    ) -> Algorithm:
+        """Return a method whose clients train their models and upload their measurements."""
+
+        def start(
+            server: State,
+            clients: State,
+            info: ClientInfo,
+        ) -> State:
+            judged = algo.deploy(server, clients).expand(len(info.id), -1)
+            w = self._completed(judged)
+            return {"w": w, **self.solver.init(w)}
+
+        def finish(
+            server: State,
+            clients: State,
+            local: State,
+            info: ClientInfo,
+        ) -> tuple[State, State]:
+            ids = info.id.flatten().numpy(force=True)
+            return self._measured(data, ids, local["w"], train), {}
+
+        step = Descent(_masked(self.solver, self.moved))
+        return Algorithm(start=start, step=step, finish=finish)
+
+    def _completed(self, judged: Tensor) -> Tensor:
+        """Return models [c, W], given the models [c, P] that clients are judged on."""
+        if self.task is self.run:
+            return judged
+        values = self.run.layout.named(judged)
+        columns = []
+        for name in self.task.layout.names:
+            constant = self.run.constants.get(name)
+            if name in values:
+                v = values[name]
+            else:
+                assert constant is not None
+                v = constant.expand(len(judged), *constant.shape)
+            columns.append(v.flatten(1))
+        return torch.cat(columns, 1)
+
+    def _measured(
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        models: Tensor,
+        train: bool,
+    ) -> State:
+        """Return the sums of losses and of correct examples of clients [c], by split."""
+        splits: dict[str, Rows | None] = {
+            "test": data.test,
+            "validation": data.validation,
+            "train": data.train if train else None,
+        }
+        sums = {}
+        for split, rows in splits.items():
+            if rows is None:
+                continue
+            place = split, ids.tobytes()
+            plan = self._plans.get(place)
+            if plan is None:
+                plan = ExamplePlan(self.task, data, rows, ids, self.engine, threads=False)
+                self._plans[place] = plan
+            loss, *correct = plan.sums(models, hits=split != "train")
+            sums[f"{split}_loss"] = loss
+            if correct:
+                sums[f"{split}_correct"] = correct[0]
+        return sums
+
+
+def tuned_task(task: Task, names: Set[str]) -> Task:
+    """Return a task of the same model in which the parameters ``names`` can be moved.
+
+    It is the same task unless one of them is frozen.
+    """
+    frozen = task.constants.keys() - set(task.personal.names)
+    if not names & frozen:
+        return task
+    model = copy.deepcopy(task.model).requires_grad_()
+    kept = frozen - names
+    tuned = Task(model, task.device, task.dtype, task.bf16, frozen=kept)
+    tuned.constants = {name: task.constants[name] for name in kept}
+    return tuned
+
+
+def moved_values(task: Task, names: Set[str]) -> Tensor | None:
+    """Return which values of a task's vectors belong to the parameters ``names``, [W].
+
+    None if all of them do.
+    """
+    layout = task.layout
+    if names >= set(layout.names):
+        return None
+    chosen = torch.tensor([name in names for name in layout.names])
+    sizes = torch.tensor(layout.sizes)
+    return chosen.repeat_interleave(sizes).to(task.device)
+
+
+def _masked(solver: Optimizer, moved: Tensor | None) -> Optimizer:
+    """Return a solver to which only the values ``moved`` [W] exist; if None, the same one."""
+    if moved is None:
+        return solver
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        d, new = solver.update(torch.where(moved, g, 0), state)
+        # weight decay would move the others
+        return torch.where(moved, d, 0), new
+
+    return Optimizer(solver.init, update)
+
+
+def _replaced(
+    sums: SplitSums,
+    tuned: np.ndarray,
+    measured: State,
+    split: str,
+) -> SplitSums:
+    """Return measurements in which those of the clients ``tuned`` [N] are replaced."""
+    return sums._replace(
+        correct=_with(sums.correct, tuned, measured[f"{split}_correct"]),
+        loss=_with(sums.loss, tuned, measured[f"{split}_loss"]),
+    )
+
+
+def _with(
+    values: np.ndarray,
+    places: np.ndarray,
+    new: Tensor,
+) -> np.ndarray:
+    """Return a copy of values [N] with new ones in some places."""
+    changed: np.ndarray = values.copy()
+    changed[places] = new.numpy(force=True)
+    return changed
