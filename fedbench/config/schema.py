@@ -70,6 +70,12 @@ def _count_or(word: str) -> GetPydanticSchema:
     return GetPydanticSchema(schema)
 
 
+def _not_empty(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if words == ():
+        raise ValueError("must be all, or a list of at least one word or pattern, got []")
+    return words
+
+
 def _user_path(value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise ValueError(f"must be a path, got {typed(value)}")
@@ -216,7 +222,8 @@ class FinetuneConfig(_Keys):
     epochs: Natural | None
     lr: Positive | None
     parts: Annotated[
-        Annotated[tuple[str, ...], Field(min_length=1)] | None,
+        tuple[str, ...] | None,
+        AfterValidator(_not_empty),
         BeforeValidator(lambda value: None if value == "all" else value),
     ]
 
