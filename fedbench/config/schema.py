@@ -34,6 +34,7 @@ from fedbench.core.options import (
     Integer,
     LabelNoise,
     Natural,
+    OpenUnit,
     Positive,
     PositiveShare,
     Schedule,
@@ -230,9 +231,16 @@ class FinetuneConfig(_Keys):
 
 @dataclass(frozen=True)
 class EvaluateConfig(_Keys):
-    """The section ``evaluate``: the number of clients to evaluate, or None for all."""
+    """The section ``evaluate``: the clients that are evaluated.
+
+    Attributes:
+        clients: Number of clients to evaluate, or None for all.
+        held_out_clients: Number of clients that never train, or their share of the clients with
+            training examples. If None, there are none.
+    """
 
     clients: Annotated[int | None, _count_or("all")]
+    held_out_clients: Annotated[Count | OpenUnit, Field(union_mode="left_to_right")] | None
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,21 @@ _FEW = 2  # number of examples on which a user's model is tried
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Clients that never train, and are evaluated apart.
+
+    Attributes:
+        ids: Ids of the clients, ascending.
+        data: The data set with their training examples.
+        tuning: Fine-tuning of their models before an evaluation; None if there is none.
+    """
+
+    ids: np.ndarray
+    data: FederatedDataset
+    tuning: FineTuning | None
+
+
+@dataclass(frozen=True)
 class PreparedRun:
     """A configuration and the objects built from it.
 
@@ -70,6 +85,7 @@ class PreparedRun:
         scenario: The scenario around the method.
         metrics: The user's metrics, one column each.
         tuning: Fine-tuning of the clients' models before an evaluation; None if there is none.
+        held_out: Clients that never train; None if there are none.
         facts: Facts for ``meta.json``.
     """
 
@@ -86,6 +102,7 @@ class PreparedRun:
     scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
     tuning: FineTuning | None = None
+    held_out: HeldOut | None = None
     facts: Fields = field(default_factory=dict)
 
     @property
@@ -117,6 +134,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
+    whole = data.train
+    held_out = _held_out(config, whole.counts)
+    if len(held_out):
+        data = replace(data, train=whole.without(held_out))
     model = _model(config, data)
     personal, frozen = _parts(config, data, model)
     task = Task(
@@ -169,6 +190,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         ranks,
     )
     tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
+    apart = None
+    if len(held_out):
+        # each fine-tuning keeps the plans of its own clients
+        apart = HeldOut(held_out, replace(data, train=whole), tuning and replace(tuning))
     return PreparedRun(
         config=config,
         stages=stages,
@@ -178,7 +203,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        sample=_evaluated(config, data.num_clients, scenario.attackers.who),
+        sample=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
@@ -186,7 +211,8 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             for name, metric in config.metrics.items()
         ),
         tuning=tuning,
-        facts=_facts(config, data, task, engine) | scenario.facts,
+        held_out=apart,
+        facts=_facts(config, data, task, engine, held_out) | scenario.facts,
     )
 
 
@@ -292,20 +318,46 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     )
 
 
+def _held_out(config: RunConfig, counts: np.ndarray) -> np.ndarray:
+    """Return the ids of the clients that never train, ascending; mostly none.
+
+    Args:
+        config: The configuration.
+        counts: Number of training examples of each client [N].
+
+    Raises:
+        RequestError: If no client is left to train.
+    """
+    wanted = config.evaluate.held_out_clients
+    if wanted is None:
+        return np.arange(0)
+    able = int(np.count_nonzero(counts))
+    size = cohort_size(wanted, able)
+    if size >= able:
+        raise RequestError(
+            f"evaluate.held_out_clients={wanted} leaves none of the {able} clients with training "
+            "examples to train; use a lower number"
+        )
+    return without_replacement(key_of(config.seed, Purpose.HELD_OUT), size, counts)
+
+
 def _evaluated(
     config: RunConfig,
     clients: int,
+    held_out: np.ndarray,
     attackers: np.ndarray,
 ) -> np.ndarray | None:
     """Return the ids of the evaluated clients in ascending order, or None for all clients."""
     size = config.evaluate.clients
-    if size is None and not len(attackers):
+    if size is None and not len(attackers) and not len(held_out):
         return None
     # drawn from the run's seed, so that the STD over seeds includes the sampling error
     key = key_of(config.seed, Purpose.EVALUATION)
-    sample = np.arange(clients)
+    eligible = np.ones(clients)
+    eligible[held_out] = 0
+    sample = np.flatnonzero(eligible)
     if size is not None:
-        sample = without_replacement(key, size, np.ones(clients))
+        sample = without_replacement(key, size, eligible)
     honest = np.setdiff1d(sample, attackers)
     if not len(honest):
         raise RequestError(
@@ -538,6 +590,7 @@ def _facts(
     data: FederatedDataset,
     task: Task,
     engine: Engine,
+    held_out: np.ndarray,
 ) -> Tree:
     """Return the facts that ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
@@ -566,6 +619,8 @@ def _facts(
         facts["frozen"] = frozen
     if personal:
         facts["personal"] = list(personal)
+    if len(held_out):
+        facts["held_out_clients"] = held_out.tolist()
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:

@@ -16,7 +16,8 @@ from torch import Tensor
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import LostProcess, RequestError
 from fedbench.core.types import State, all_finite
-from fedbench.runs.build import PreparedRun
+from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.build import HeldOut, PreparedRun
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.estimate import estimate
 from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
@@ -212,6 +213,8 @@ class TrainingSession:
         for engine in _engines(prepared):
             engine.notify = self._notify
         self.measurements = Measurements(prepared.task, prepared.engine)
+        # of their own: plans of the examples are kept for a few sets of clients
+        self.held_out_measurements = Measurements(prepared.task, prepared.engine)
         self.diagnostics = self._diagnostics()
         checkpoint = recorder.load()
         if checkpoint is None:
@@ -296,19 +299,21 @@ class TrainingSession:
         self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
 
         ends = round == self.rounds or not self.finite
-        evaluation = evaluate(
+        train = config.evaluates_training(round, ends)
+        untuned = evaluate(
             self.measurements,
             snapshot.data,
             deployed,
-            config.evaluates_training(round, ends),
+            train,
             sample,
             partial(self.follow, round),
         )
-        untuned = evaluation
-        tuned: Fields = {}
-        if self.prepared.tuning is not None:
-            evaluation, tuned = self._fine_tuned(self.prepared.tuning, snapshot, untuned)
+        tuning = self.prepared.tuning
+        evaluation, tuned = self._fine_tuned(tuning, snapshot, snapshot.data, untuned)
         measured = self._measured(snapshot, evaluation)
+        held_out: Fields = {}
+        if self.prepared.held_out is not None:
+            held_out = self._held_out(self.prepared.held_out, snapshot, train)
         if config.keeps_clients(round, ends):
             table = evaluation.per_client(snapshot.data.names)
             table |= client_columns(snapshot.server, evaluation.ids)
@@ -321,6 +326,7 @@ class TrainingSession:
             "round": round,
             **evaluation.summary(),
             **tuned,
+            **held_out,
             **measured,
             **round_columns(snapshot.server),
             "clients": len(snapshot.cohort),
@@ -335,16 +341,40 @@ class TrainingSession:
 
     def _fine_tuned(
         self,
-        tuning: FineTuning,
+        tuning: FineTuning | None,
         snapshot: Snapshot,
+        data: FederatedDataset,
         untuned: Evaluation,
     ) -> tuple[Evaluation, Fields]:
-        """Return the evaluation after fine-tuning, and further columns of the round."""
+        """Return the evaluation after fine-tuning, if there is any, and its further columns."""
+        if tuning is None:
+            return untuned, {}
         algorithm = self.prepared.stages[snapshot.stage].algorithm
-        evaluation, steps = tuning.evaluate(algorithm, snapshot, snapshot.data, untuned)
+        evaluation, steps = tuning.evaluate(algorithm, snapshot, data, untuned)
         before = untuned.summary()
         columns: Fields = {f"untuned_{name}": before[name] for name in _UNTUNED}
         return evaluation, columns | {"finetune_steps": steps}
+
+    def _held_out(
+        self,
+        held_out: HeldOut,
+        snapshot: Snapshot,
+        train: bool,
+    ) -> Fields:
+        """Return the columns of the clients that never train.
+
+        Args:
+            held_out: The clients.
+            snapshot: The snapshot.
+            train: Whether to evaluate their training examples, too.
+        """
+        models = self._deployed(snapshot, held_out.ids)
+        data = held_out.data
+        measurements = self.held_out_measurements
+        untuned = evaluate(measurements, data, models, train, held_out.ids)
+        evaluation, tuned = self._fine_tuned(held_out.tuning, snapshot, data, untuned)
+        columns = evaluation.summary() | tuned
+        return {f"held_out_{name}": v for name, v in columns.items()}
 
     def _measured(self, snapshot: Snapshot, evaluation: Evaluation) -> Fields:
         """Return the columns of diagnostics, of the user's metrics and of attacks."""

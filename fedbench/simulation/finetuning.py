@@ -60,8 +60,8 @@ class FineTuning:
     lr: float | None
     solver: Optimizer
     seed: int
-    _cohort: Cohort | None = None
-    _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict)
+    _cohort: Cohort | None = field(default=None, init=False)
+    _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict, init=False)
 
     def evaluate(
         self,
