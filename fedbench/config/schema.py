@@ -237,10 +237,12 @@ class EvaluateConfig(_Keys):
         clients: Number of clients to evaluate, or None for all.
         held_out_clients: Number of clients that never train, or their share of the clients with
             training examples. If None, there are none.
+        class_metrics: Whether to measure balanced accuracy and macro-F1.
     """
 
     clients: Annotated[int | None, _count_or("all")]
     held_out_clients: Annotated[Count | OpenUnit, Field(union_mode="left_to_right")] | None
+    class_metrics: StrictBool
 
 
 @dataclass(frozen=True)

@@ -379,6 +379,11 @@ def _stages(
     count = data.num_clients
     _check_number("participation", config.participation, count, everyone="1.0")
     _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
+    if config.evaluate.class_metrics and data.y.dim() > 1:
+        raise RequestError(
+            f"evaluate.class_metrics=true needs examples with one label each, and "
+            f"data={config.names.data} has a label per token; use evaluate.class_metrics=false"
+        )
 
     able = int((data.train.counts > 0).sum())
     stages = _method(config, data, task.shared.sizes)

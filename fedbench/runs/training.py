@@ -307,6 +307,7 @@ class TrainingSession:
             train,
             sample,
             partial(self.follow, round),
+            config.evaluate.class_metrics,
         )
         tuning = self.prepared.tuning
         evaluation, tuned = self._fine_tuned(tuning, snapshot, snapshot.data, untuned)
@@ -371,7 +372,14 @@ class TrainingSession:
         models = self._deployed(snapshot, held_out.ids)
         data = held_out.data
         measurements = self.held_out_measurements
-        untuned = evaluate(measurements, data, models, train, held_out.ids)
+        untuned = evaluate(
+            measurements,
+            data,
+            models,
+            train,
+            held_out.ids,
+            classes=self.prepared.config.evaluate.class_metrics,
+        )
         evaluation, tuned = self._fine_tuned(held_out.tuning, snapshot, data, untuned)
         columns = evaluation.summary() | tuned
         return {f"held_out_{name}": v for name, v in columns.items()}

@@ -20,7 +20,7 @@ from fedbench.core.types import ClientInfo, State
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.evaluation import Evaluation, SplitSums
+from fedbench.simulation.evaluation import Evaluation, SplitSums, class_scores
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot
 from fedbench.simulation.measurements import ExamplePlan, Measurements
@@ -91,7 +91,7 @@ class FineTuning:
         info = cohort.info("uniform", done)
         info = replace(info, lr=torch.full_like(info.lr, lr))
         train = not np.isnan(before.train_loss).all()
-        method = self._method(algo, data, train)
+        method = self._method(algo, data, train, classes=bool(before.scores))
         measured = cohort.train(method, snapshot.server, snapshot.clients, info, done).uploads
 
         tuned = before.n_train > 0
@@ -103,7 +103,10 @@ class FineTuning:
         if train:
             losses = _with(before.train_loss, tuned, measured["train_loss"])
             evaluation = replace(evaluation, train_loss=losses)
-        return Tuned(evaluation, int(tau.sum()))
+        scores = {}
+        for prefix, values in before.scores.items():
+            scores[prefix] = _with(values, tuned, measured[f"{prefix}scores"])
+        return Tuned(replace(evaluation, scores=scores), int(tau.sum()))
 
     def _cohort_of(
         self,
@@ -133,6 +136,7 @@ class FineTuning:
         algo: Algorithm,
         data: FederatedDataset,
         train: bool,
+        classes: bool,
     ) -> Algorithm:
         """Return a method whose clients train their models and upload their measurements."""
 
@@ -152,7 +156,7 @@ class FineTuning:
             info: ClientInfo,
         ) -> tuple[State, State]:
             ids = info.id.flatten().numpy(force=True)
-            return self._measured(data, ids, local["w"], train), {}
+            return self._measured(data, ids, local["w"], train, classes), {}
 
         step = Descent(_masked(self.solver, self.moved))
         return Algorithm(start=start, step=step, finish=finish)
@@ -179,8 +183,12 @@ class FineTuning:
         ids: np.ndarray,
         models: Tensor,
         train: bool,
+        classes: bool,
     ) -> State:
-        """Return the sums of losses and of correct examples of clients [c], by split."""
+        """Return the sums of losses and of correct examples of clients [c], by split.
+
+        With ``classes``, the scores over classes [c, 2] are returned, too.
+        """
         splits: dict[str, Rows | None] = {
             "test": data.test,
             "validation": data.validation,
@@ -197,8 +205,12 @@ class FineTuning:
                 self._plans[place] = plan
             loss, *correct = plan.sums(models, hits=split != "train")
             sums[f"{split}_loss"] = loss
-            if correct:
-                sums[f"{split}_correct"] = correct[0]
+            if split == "train":
+                continue
+            sums[f"{split}_correct"] = correct[0]
+            if classes:
+                prefix = "val_" if split == "validation" else ""
+                sums[f"{prefix}scores"] = class_scores(plan.class_counts(models))
         return sums
 
 

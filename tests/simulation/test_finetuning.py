@@ -256,6 +256,20 @@ def test_validation_examples_are_measured_after_it_too():
     assert np.array_equal(after.validation.loss, after.test.loss)
 
 
+def test_scores_over_classes_are_those_after_it():
+    """With one test example, the balanced accuracy is the accuracy."""
+    data = federation(tests=[1] * 7)
+    task = task_with()
+    last = snapshots(make("fedavg"), data, task=task, rounds=0)[-1]
+    tuning = tuning_of(task)
+    before = evaluate(
+        Measurements(task, engine_of(task, "loop")), data, last.server["w"], classes=True
+    )
+    after, _ = tuning.evaluate(make("fedavg"), last, data, before)
+    assert after.scores[""][:, 0].tolist() == after.test.correct.tolist()
+    assert after.test.correct.tolist() != before.test.correct.tolist()
+
+
 METHODS = ["fedavg", "scaffold", "ditto", "fedper", "pfedme", "feddyn local.lr=0.1"]
 
 
