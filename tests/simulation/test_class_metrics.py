@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from command_line import FAST
+from command_line import FAST, write_files
 from tools import engine_of, federation, task_for
 
 import fedbench
+from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
 from fedbench.simulation.evaluation import class_scores, evaluate
 from fedbench.simulation.measurements import Measurements
@@ -91,3 +92,24 @@ def test_runs_have_them_on_request(tmp_path, more):
         assert after[f"{name}_mean"] == pytest.approx(table[name].mean())
     default = fedbench.run(f"{keys} evaluate.class_metrics=false")
     assert default.meta["hash"] == plain.meta["hash"] != done.meta["hash"]
+
+
+WORDS = """
+import numpy as np
+from fedbench.data.examples import Examples
+
+def load():
+    x = np.arange(40).reshape(10, 4) % 7
+    return Examples(x=x, y=x, classes=7)
+"""
+
+
+def test_labels_per_token_are_refused(tmp_path):
+    preset = "defaults:\n  - partition: iid\n  - /model@_global_.model: lstm_lm\nclients: 2\n"
+    files = {"words.py": WORDS, "data/words.yaml": f"{preset}source:\n  _target_: words.load\n"}
+    write_files(tmp_path / "own", files)
+    keys = f"data=words model.hidden=4 rounds=0 results_dir={tmp_path}"
+    with pytest.raises(
+        RequestError, match="needs examples with one label each, and data=words has"
+    ):
+        fedbench.run(f"{keys} evaluate.class_metrics=true", config_dir=tmp_path / "own")
