@@ -77,9 +77,8 @@ class Evaluation:
         test: Measurements on the test examples.
         per_token: Whether an example is a sequence with a label per token.
         validation: Measurements on the validation examples; None if the run has none.
-        scores: The scores over classes [N, 2], in the order of ``CLASS_SCORES``, by prefix of their
-            columns: "" for the test examples, "val_" for the validation examples. Empty if they
-            were not evaluated.
+        scores: The scores over classes [N, 2], in the order of ``CLASS_SCORES``, on the "test" and
+            "validation" examples; empty if they were not evaluated.
     """
 
     ids: np.ndarray
@@ -102,11 +101,19 @@ class Evaluation:
             metrics |= self.test.metrics("test", "")
             if self.validation is not None:
                 metrics |= self.validation.metrics("val", "val_")
-        for prefix, scores in self.scores.items():
-            measured = scores[~np.isnan(scores).any(1)]
-            for name, values in zip(CLASS_SCORES, measured.T, strict=True):
-                metrics[f"{prefix}{name}_mean"] = _mean(values) if len(values) else float("nan")
+        for name, values in self._class_scores().items():
+            known = values[~np.isnan(values)]
+            metrics[f"{name}_mean"] = _mean(known) if len(known) else float("nan")
         return metrics
+
+    def _class_scores(self) -> dict[str, np.ndarray]:
+        """Return the scores over classes by column, [N]; NaN for clients without examples."""
+        columns = {}
+        for split, scores in self.scores.items():
+            prefix = "val_" if split == "validation" else ""
+            for name, values in zip(CLASS_SCORES, scores.T, strict=True):
+                columns[f"{prefix}{name}"] = values
+        return columns
 
     def per_client(
         self,
@@ -127,10 +134,7 @@ class Evaluation:
             }
             if self.validation is not None:
                 columns |= self.validation.columns("val", "val_", self.per_token)
-        for prefix, scores in self.scores.items():
-            for name, values in zip(CLASS_SCORES, scores.T, strict=True):
-                columns[f"{prefix}{name}"] = values
-        return columns
+        return columns | self._class_scores()
 
 
 def examples_of(
@@ -208,9 +212,9 @@ def evaluate(
         validation = measure(data.validation, ids)
     test = measure(data.test, tested)
     if classes:
-        scores[""] = scored(data.test, tested)
+        scores["test"] = scored(data.test, tested)
         if data.validation is not None:
-            scores["val_"] = scored(data.validation, ids)
+            scores["validation"] = scored(data.validation, ids)
     train_loss = np.full(len(ids), np.nan)
     if train:
         plan = measurements.plan(data, data.train, ids)

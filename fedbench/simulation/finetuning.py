@@ -7,7 +7,7 @@ of local steps are those of a run without it.
 import copy
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from fedbench.core.types import ClientInfo, State
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.evaluation import Evaluation, SplitSums, class_scores
+from fedbench.simulation.evaluation import Evaluation, class_scores
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot
 from fedbench.simulation.measurements import ExamplePlan, Measurements
@@ -80,7 +80,8 @@ class FineTuning:
             data: The data set.
             before: The evaluation without fine-tuning, of the same clients and examples.
         """
-        ids = before.ids[before.n_train > 0]
+        trained = before.n_train > 0
+        ids = before.ids[trained]
         if not len(ids):
             return Tuned(before, 0)
         done = snapshot.round
@@ -94,19 +95,23 @@ class FineTuning:
         method = self._method(algo, data, train, classes=bool(before.scores))
         measured = cohort.train(method, snapshot.server, snapshot.clients, info, done).uploads
 
-        tuned = before.n_train > 0
-        test = _replaced(before.test, tuned, measured, "test")
-        evaluation = replace(before, test=test)
-        if before.validation is not None:
-            validation = _replaced(before.validation, tuned, measured, "validation")
-            evaluation = replace(evaluation, validation=validation)
+        def after(values: np.ndarray, name: str) -> np.ndarray:
+            changed: np.ndarray = values.copy()
+            changed[trained] = measured[name].numpy(force=True)
+            return changed
+
+        changes: dict[str, Any] = {
+            "scores": {k: after(v, f"{k}_scores") for k, v in before.scores.items()}
+        }
+        for split in ("test", "validation"):
+            sums = getattr(before, split)
+            if sums is not None:
+                correct = after(sums.correct, f"{split}_correct")
+                loss = after(sums.loss, f"{split}_loss")
+                changes[split] = sums._replace(correct=correct, loss=loss)
         if train:
-            losses = _with(before.train_loss, tuned, measured["train_loss"])
-            evaluation = replace(evaluation, train_loss=losses)
-        scores = {}
-        for prefix, values in before.scores.items():
-            scores[prefix] = _with(values, tuned, measured[f"{prefix}scores"])
-        return Tuned(replace(evaluation, scores=scores), int(tau.sum()))
+            changes["train_loss"] = after(before.train_loss, "train_loss")
+        return Tuned(replace(before, **changes), int(tau.sum()))
 
     def _cohort_of(
         self,
@@ -209,8 +214,7 @@ class FineTuning:
                 continue
             sums[f"{split}_correct"] = correct[0]
             if classes:
-                prefix = "val_" if split == "validation" else ""
-                sums[f"{prefix}scores"] = class_scores(plan.class_counts(models))
+                sums[f"{split}_scores"] = class_scores(plan.class_counts(models))
         return sums
 
 
@@ -253,27 +257,3 @@ def _masked(solver: Optimizer, moved: Tensor | None) -> Optimizer:
         return torch.where(moved, d, 0), new
 
     return Optimizer(solver.init, update)
-
-
-def _replaced(
-    sums: SplitSums,
-    tuned: np.ndarray,
-    measured: State,
-    split: str,
-) -> SplitSums:
-    """Return measurements in which those of the clients ``tuned`` [N] are replaced."""
-    return sums._replace(
-        correct=_with(sums.correct, tuned, measured[f"{split}_correct"]),
-        loss=_with(sums.loss, tuned, measured[f"{split}_loss"]),
-    )
-
-
-def _with(
-    values: np.ndarray,
-    places: np.ndarray,
-    new: Tensor,
-) -> np.ndarray:
-    """Return a copy of values [N] with new ones in some places."""
-    changed: np.ndarray = values.copy()
-    changed[places] = new.numpy(force=True)
-    return changed

@@ -266,7 +266,7 @@ def test_scores_over_classes_are_those_after_it():
         Measurements(task, engine_of(task, "loop")), data, last.server["w"], classes=True
     )
     after, _ = tuning.evaluate(make("fedavg"), last, data, before)
-    assert after.scores[""][:, 0].tolist() == after.test.correct.tolist()
+    assert after.scores["test"][:, 0].tolist() == after.test.correct.tolist()
     assert after.test.correct.tolist() != before.test.correct.tolist()
 
 
