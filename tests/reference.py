@@ -73,6 +73,92 @@ def lgfedavg(clients, w, weights="uniform"):
     return fedavg(clients, w, weights=weights)
 
 
+def moon(clients, w, mu=1.0, tau=0.5, server_lr=1.0, weights="size"):
+    """Of a linear model, whose features do not depend on its parameters."""
+    return fedavg(clients, w, server_lr, weights)
+
+
+def feddecorr(clients, w, coef=0.1, form="code", server_lr=1.0, weights="size"):
+    """Of a linear model, whose features do not depend on its parameters."""
+    return fedavg(clients, w, server_lr, weights)
+
+
+def averaged(clients, w, gradient_at, server_lr, weights):
+    """FedAvg along ``gradient_at(w)``, a function of (k, model) in the round that starts at w."""
+    for lr in clients.rates:
+        updates = w - clients.ends(w, lr, gradient_at(w))
+        w = w - server_lr * clients.weights(weights) @ updates
+    return w
+
+
+def by_logits(d, x):
+    """The gradient of a linear model, given that of its logits [B, K]."""
+    return np.concatenate([(d.T @ x).ravel(), d.sum(0)])
+
+
+def softmax(z):
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def fedntd(clients, w, beta=1.0, tau=1.0, server_lr=1.0, weights="size"):
+    """The derivative of the term by a logit is β τ (q_c - q^g_c)."""
+
+    def gradient_at(w):
+        def gradient(k, v):
+            x, y = clients.data[k]
+            shares = []
+            for model in (v, w):
+                z = logits_of(model, x) / tau
+                z[np.arange(len(y)), y] = -np.inf
+                shares.append(softmax(z))
+            d = beta * tau * (shares[0] - shares[1]) / len(y)
+            return clients.grad(k, v) + by_logits(d, x)
+
+        return gradient
+
+    return averaged(clients, w, gradient_at, server_lr, weights)
+
+
+def shifted(clients, k, v, shifts):
+    """The gradient of the cross-entropy of shifted logits."""
+    x, y = clients.data[k]
+    d = softmax(logits_of(v, x) + shifts)
+    d[np.arange(len(y)), y] -= 1
+    return by_logits(d / len(y), x)
+
+
+def class_counts(clients, k, w):
+    x, y = clients.data[k]
+    return np.bincount(y, minlength=len(w) // (x.shape[1] + 1)).astype(float)
+
+
+def fedlc(clients, w, tau=1.0, floor=0.0, server_lr=1.0, weights="size"):
+    def gradient(k, v):
+        counts = np.maximum(class_counts(clients, k, v), floor)
+        with np.errstate(divide="ignore"):
+            return shifted(clients, k, v, -tau * counts**-0.25)
+
+    return averaged(clients, w, lambda w: gradient, server_lr, weights)
+
+
+def fedrod(clients, w, start="copy", server_lr=1.0, weights="size"):
+    """Second heads go along with the shared model, step by step."""
+    seconds = np.array([w if start == "copy" else 0 * w] * clients.count)
+    for lr in clients.rates:
+
+        def gradient(k, v, lr=lr):
+            own = clients.grad(k, v + seconds[k])  # of a linear model: the sum of both heads
+            with np.errstate(divide="ignore"):
+                g = shifted(clients, k, v, np.log(class_counts(clients, k, v)))
+            seconds[k] = seconds[k] - lr * own
+            return g
+
+        updates = w - clients.ends(w, lr, gradient)
+        w = w - server_lr * clients.weights(weights) @ updates
+    return w, w + seconds
+
+
 def fedcorr(
     clients,
     w,

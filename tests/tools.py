@@ -37,6 +37,7 @@ from fedbench.simulation.engine import Engine
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Simulation, simulate
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.objectives import with_objective
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.scenario import RoundPlan
 from fedbench.simulation.task import Task
@@ -257,7 +258,10 @@ def snapshots(
     engine = engine_of(task, mode, cohort_size, workers)
     work = work or LocalWork(lr=0.1, batch_size=10)
     w = task.init(torch.Generator().manual_seed(seed)) if w is None else w
-    stages = stages_of(algo, rounds, data.num_clients)
+    stages = [
+        stage._replace(algorithm=with_objective(stage.algorithm))
+        for stage in stages_of(algo, rounds, data.num_clients)
+    ]
     try:
         draw = sampler or sample_cohort(participation)
         options = {"observers": observers, **({} if scenario is None else {"scenario": scenario})}

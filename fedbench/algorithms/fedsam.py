@@ -33,7 +33,8 @@ def fedsam(
     solver = descent(
         local, lambda oracle, msg, local, batch, info: uphill(oracle, local["w"], batch, rho)[1]
     )
-    return Algorithm(**solver, **server_descent(lr=server_lr), weights=weights)
+    server = server_descent(lr=server_lr)
+    return Algorithm(**solver, **server, weights=weights, any_loss=True)
 
 
 def mofedsam(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from fedbench.analysis.data_text import content_of, data_facts, data_text
 from fedbench.analysis.departures import counted_and_others, departures
 from fedbench.config.identity import REPORTING_KEYS, setting
-from fedbench.config.overrides import SCENARIOS
+from fedbench.config.overrides import ADDITIONS
 from fedbench.core.config_values import Tree, config_value, keys_text
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import MetricInfo
@@ -24,8 +24,8 @@ from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
 # sections whose keys have a meaning only for a given choice of the group
-GROUPS = ("algo", "data", "model", *SCENARIOS)
-_BESIDES_DATA = ("model", *SCENARIOS)
+GROUPS = ("algo", "data", "model", *ADDITIONS)
+_BESIDES_DATA = ("model", *ADDITIONS)
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -338,7 +338,7 @@ def _titles(commons: Sequence[Tree]) -> list[str]:
         head = data_text(common, common["experiment"])
         for group in GROUPS:
             if group in shown and group in common:
-                head += f", {group}={common[group]}" if group in SCENARIOS else f", {common[group]}"
+                head += f", {group}={common[group]}" if group in ADDITIONS else f", {common[group]}"
         heads.append(head)
 
     alike: dict[str, list[Tree]] = {}

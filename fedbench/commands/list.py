@@ -63,7 +63,7 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
         return [
             *rows,
             ("client:K", "accuracy of client K (%)"),
-            ("val_NAME", "NAME on validation examples, for objective"),
+            ("val_NAME", "NAME on validation examples, for tuned_by"),
         ]
     files = _files(_group(listed), config_dir)
     return [(name, about(path)) for name, path in files.items()]

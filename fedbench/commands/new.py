@@ -26,17 +26,27 @@ KINDS = {  # the config group of a kind, and the arguments of a run with the new
 }
 
 
-def execute(kind: str, name: str, into: str = "own") -> CommandResult:
+def execute(
+    kind: str,
+    name: str,
+    into: str = "own",
+    parts: bool = False,
+) -> CommandResult:
     """Write the files of a new part and print their names and a command to try next.
 
     Args:
         kind: One of ``KINDS``.
         name: Name of the part.
         into: Output directory.
+        parts: Whether the algorithm has a personal head and a loss of its own.
 
     Raises:
-        RequestError: If the name cannot be used or a file already exists.
+        RequestError: If the name cannot be used, a file already exists, or another kind of part
+            than an algorithm has ``parts``.
     """
+    if parts and kind != "algorithm":
+        raise RequestError(f"--parts is for an algorithm, got {kind}; remove it")
+    template = "parts" if parts else kind
     folder = user_path("--into", into)
     group, run = KINDS[kind]
     is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not keyword.iskeyword(name)
@@ -52,9 +62,9 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
             f"use my_{kind}, for example"
         )
     files = {
-        f"{kind}.py.txt": folder / f"{name}.py",
-        f"{kind}.yaml.txt": folder / group / f"{name}.yaml",
-        f"{kind}_test.py.txt": folder / f"test_{name}.py",
+        f"{template}.py.txt": folder / f"{name}.py",
+        f"{template}.yaml.txt": folder / group / f"{name}.yaml",
+        f"{template}_test.py.txt": folder / f"test_{name}.py",
     }
     for file in files.values():
         if file.exists():
@@ -68,12 +78,14 @@ def execute(kind: str, name: str, into: str = "own") -> CommandResult:
         "class_name": "".join(part.capitalize() for part in name.split("_")),
         "folder": folder.as_posix(),
     }
-    for template, file in files.items():
-        text = Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)
+    for source, file in files.items():
+        text = Template((_TEMPLATES / source).read_text(encoding="utf-8")).substitute(values)
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         print(f"written: {file}")
+    if parts:
+        run = f"{run} model=mlp"  # has a head and a body
     print(
         f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {folder} {run.format(name)}"
     )

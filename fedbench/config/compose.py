@@ -23,9 +23,9 @@ from omegaconf import OmegaConf, open_dict
 from fedbench.config.explanations import Known, explained
 from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import (
+    ADDITIONS,
     CONFIG_DIR,
     GROUPS,
-    SCENARIOS,
     Override,
     options,
     parse_overrides,
@@ -187,7 +187,7 @@ class Composer:
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
         merged = merge_presets(tree, str(choices["algo"]), _set_keys(overrides))
-        for group in SCENARIOS:
+        for group in ADDITIONS:
             if not merged[group]:
                 del merged[group]
         return merged, choices

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import yaml
 
-from fedbench.config.overrides import CONFIG_DIR, GROUPS, SCENARIOS, options, unknown_choice
+from fedbench.config.overrides import ADDITIONS, CONFIG_DIR, GROUPS, options, unknown_choice
 from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, install_hint, reason_of
 
@@ -18,7 +18,7 @@ _EXTRAS = {"joblib": "parallel", "submitit_local": "slurm"}
 Known: TypeAlias = tuple[Sequence[str], Mapping[str, str | None]]
 _MOST_CHOICES = 6  # maximum number of choices in a hint
 # config groups whose choices have keys of their own
-_WITH_CHOICES = ("algo", "data/partition", *SCENARIOS)
+_WITH_CHOICES = ("algo", "data/partition", *ADDITIONS)
 # names used by other libraries and papers, too different for a match by spelling
 _SYNONYMS = {
     "learning_rate": "lr",

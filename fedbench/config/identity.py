@@ -53,7 +53,7 @@ _NEUTRAL = (
     "data.download.",
     "data.mirrors.",
     "keep_state.",
-    "objective.",
+    "tuned_by.",
     "tuned_on.",
 )
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -96,7 +96,7 @@ def identify(config: Tree) -> Identity:
                 raise RequestError(
                     f"{key}._target_={target}: there is no module {error.name}"
                 ) from error
-        elif dot and "algo" in path[:1]:
+        elif dot and path[:1] in (("algo",), ("objective",)):
             revisions[key] = _revision(present(target))
             if revisions[key] > 1:
                 section["_revision_"] = revisions[key]
@@ -150,6 +150,8 @@ def _numbers(section: Tree, prefix: str = "") -> Tree:
                 tree[name] = nested
             continue
         is_neutral = f"{key}.".startswith(_NEUTRAL) and key != "engine.precision"
+        # earlier name of tuned_by
+        is_neutral = is_neutral or (key == "objective" and isinstance(value, str))
         is_earlier = key in later and value == later[key]
         if not is_neutral and not is_earlier:
             tree[name] = value

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
 SCENARIOS = ("availability", "attack", "defence", "privacy", "compression")
-GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug", *SCENARIOS)
+ADDITIONS = ("objective", *SCENARIOS)  # groups whose choice "none" leaves the section empty
+GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug", *ADDITIONS)
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _PACKAGE = Path(__file__).resolve().parent.parent
 # fedbench's config tree: inside an installed package, next to the package in a checkout

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from fedbench.config.identity import Identity, identify
-from fedbench.config.overrides import SCENARIOS
+from fedbench.config.overrides import ADDITIONS, SCENARIOS
 from fedbench.config.targets import Component
 from fedbench.core.config_values import Tree, config_value, leaves
 from fedbench.core.errors import RequestError, WrongValue, nearest, typed
@@ -96,13 +96,16 @@ Address: TypeAlias = Annotated[str, Field(pattern="^https?://.+")]
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices in the config groups; ``scenarios`` maps each scenario's group to its choice."""
+    """The choices in the config groups.
+
+    ``additions`` maps the groups of scenarios and objectives in use to their choices.
+    """
 
     algo: str
     data: str
     model: str
     experiment: str | None
-    scenarios: Mapping[str, str] = field(default_factory=dict)
+    additions: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Keys:
@@ -252,6 +255,7 @@ class Keys(_Keys):
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
             int.
+        objective: The loss of the local steps; without one, its target is None.
         tracker: The tracker; without a tracker, its target is None.
     """
 
@@ -279,7 +283,8 @@ class Keys(_Keys):
     results_dir: UserPath
     force: StrictBool
     keep_state: StrictBool
-    objective: Annotated[str, Field(min_length=1)]
+    objective: Section
+    tuned_by: Annotated[str, Field(min_length=1)]
     tuned_on: tuple[Natural, ...]
 
     def evaluates(self, round: int, ends: bool) -> bool:
@@ -375,7 +380,8 @@ def parse(
     for group in SCENARIOS:
         if tree.get(group):
             scenarios[group] = Component.of(group, tree[group])
-    others = {key: value for key, value in tree.items() if key not in SCENARIOS}
+    others: Tree = {"objective": {}}
+    others |= {key: value for key, value in tree.items() if key not in SCENARIOS}
     data = tree["data"]
     if isinstance(data, dict) and data["seed"] is None:
         others["data"] = data | {"seed": tree["seed"]}
@@ -392,7 +398,7 @@ def parse(
         keys = replace(keys, data=replace(keys.data, source=source))
 
     # without unused sections, configuration and identity are as before these sections existed
-    unused = [key for key in ("metrics", *SCENARIOS) if not tree.get(key)]
+    unused = [key for key in ("metrics", *ADDITIONS) if not tree.get(key)]
     tree = {key: value for key, value in tree.items() if key not in unused}
     return RunConfig(
         **vars(keys),
@@ -401,7 +407,7 @@ def parse(
             data=choices["data"],
             model=choices["model"],
             experiment=choices.get("experiment"),
-            scenarios={group: str(choices.get(group)) for group in scenarios},
+            additions={group: str(choices.get(group)) for group in ADDITIONS if group in tree},
         ),
         scenarios=scenarios,
         tree=tree,

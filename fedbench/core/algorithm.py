@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.objective import Objective
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.randomness import Sampler
 from fedbench.core.types import (
@@ -421,6 +422,10 @@ class Algorithm:
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
+        objective: The loss of the local steps; None for the cross-entropy.
+        any_loss: Whether a step with a ``gradient`` of its own allows for any loss. Others do.
+        class_counts: Whether client functions receive ``info.probe["labels"]`` [C, K], the number
+            of the client's training examples of each class.
         everyone: Reason why every client must take part in every round; "" if cohorts may be
             sampled.
         uniform: Reason why cohorts must be sampled uniformly; "" if they may be sampled by size.
@@ -453,6 +458,9 @@ class Algorithm:
     finetune_epochs: int = 0
     whole_epochs: int | None = None
     whole: str = ""
+    objective: Objective | None = None
+    any_loss: bool = False
+    class_counts: bool = False
     everyone: str = ""
     uniform: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []

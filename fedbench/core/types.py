@@ -38,6 +38,18 @@ class Predictions(NamedTuple):
     y: Tensor  # [M]
 
 
+class Outputs(NamedTuple):
+    """Outputs of a model of each client on its batch."""
+
+    logits: Tensor  # [A, B, classes]
+    # [A, B, D]: the inputs of the model's head; D = 0 if the model does not declare its head
+    features: Tensor
+
+
+# outputs of the clients' models -> losses of their examples [A, B], or of the clients [A, 1]
+Loss = Callable[[Outputs], Tensor]
+
+
 class Oracle(Protocol):
     """First-order information of A clients, each at its own model ``w [A, P]`` on its own batch.
 
@@ -60,6 +72,19 @@ class Oracle(Protocol):
         """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
         ...
 
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the outputs on the examples x [A, B, ...], as in an evaluation."""
+        ...
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss of a training step."""
+        ...
+
     def descend_(
         self,
         w: Tensor,
@@ -71,6 +96,42 @@ class Oracle(Protocol):
         An oracle that does not need the whole gradient at once can save its memory here.
         """
         w.addcmul_(lr, self.grad(w, batch), value=-1)
+
+
+@dataclass(eq=False)
+class OracleWrapper(Oracle):
+    """An oracle that changes some answers of another one.
+
+    Attributes:
+        oracle: The other oracle.
+    """
+
+    oracle: Oracle
+
+    def loss_and_grad(
+        self,
+        w: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        return self.oracle.loss_and_grad(w, batch)
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
+        return self.oracle.logits(w, x)
+
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the outputs on the examples x [A, B, ...], as in an evaluation."""
+        return self.oracle.outputs(w, x)
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss of a training step."""
+        return self.oracle.differentiate(w, batch, loss)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,13 @@ class FederatedDataset:
     table: Tensor | None = None
     validation: Rows | None = None
 
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """Number of training examples of each class per client, [N, classes], of ``dtype``."""
+        labels = self.y.numpy(force=True)
+        counts = self.train.label_counts(labels, self.classes)
+        return to_device(counts, self.x.device, self.dtype)
+
     @property
     def num_clients(self) -> int:
         """Number of clients N."""
@@ -262,7 +270,8 @@ class FederatedDataset:
     ) -> FederatedDataset:
         """Return the data set on ``device``, with features of ``dtype``."""
         changes: dict[str, Any] = {"dtype": dtype}
-        for name, value in vars(self).items():
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
             if isinstance(value, Rows):
                 changes[name] = value.to(device)
             elif isinstance(value, Tensor):

@@ -56,16 +56,50 @@ def tensors_of(
     return frozenset(found)
 
 
+def head_of(model: nn.Module) -> str | None:
+    """Return the name of the last linear layer, or None if a user's model does not declare it.
+
+    The name of a model that is a single layer is empty.
+    """
+    head = traits_of(model).head
+    if head is not None and not isinstance(dict(model.named_modules()).get(head), nn.Linear):
+        raise RequestError(
+            f"{type(model).__name__}.traits has head={head!r}, which is no linear layer of it"
+        )
+    if head is None and not is_own(type(model).forward):
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        head = linear[-1]
+    return head
+
+
+def places_of(model: nn.Module, names: Sequence[str]) -> dict[str, slice]:
+    """Return the places of tensors, and of "head", in the vector of the tensors ``names``.
+
+    There is no "head" if the model does not declare it, or if it is not among the tensors as a
+    whole.
+    """
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    places = {}
+    start = 0
+    for name in names:
+        places[name] = slice(start, start + sizes[name])
+        start += sizes[name]
+    if head_of(model) is not None:
+        head = _head(model, list(sizes), "head")
+        if head <= places.keys():  # a layer's parameters are next to each other
+            first = min(places[name].start for name in head)
+            last = max(places[name].stop for name in head)
+            places["head"] = slice(first, last)
+    return places
+
+
 def _head(
     model: nn.Module,
     names: Sequence[str],
     request: str,
 ) -> set[str]:
     """Return the names of the head's parameters."""
-    head = traits_of(model).head
-    if head is None and not is_own(type(model).forward):
-        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-        head = linear[-1]
+    head = head_of(model)
     if head is None:
         raise RequestError(
             f"{request}: {type(model).__name__} does not declare its head; set traits = "

@@ -17,6 +17,7 @@ from fedbench.core.algorithm import Algorithm, Descent, Stage
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
+from fedbench.core.objective import Objective
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import (
     Purpose,
@@ -31,7 +32,7 @@ from fedbench.core.user_code import is_own, place_of
 from fedbench.data.augmentation import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
-from fedbench.models.parts import tensors_of
+from fedbench.models.parts import places_of, tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
@@ -44,10 +45,12 @@ from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.finetuning import FineTuning, moved_values, tuned_task
 from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.objectives import refusal as fixed_loss
+from fedbench.simulation.objectives import with_objective
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
-from fedbench.simulation.task import Task
+from fedbench.simulation.task import Task, check_head
 
 _FEW = 2  # number of examples on which a user's model is tried
 
@@ -161,6 +164,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
                 "set parts.personal=[]"
             )
         stages = [_with_personal_part(config, stage, shared, w[shared:]) for stage in stages]
+    stages = [stage._replace(algorithm=with_objective(stage.algorithm)) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)
@@ -386,16 +390,73 @@ def _stages(
         )
 
     able = int((data.train.counts > 0).sum())
-    stages = _method(config, data, task.shared.sizes)
+    stages = _method(config, data, task.model, task.shared.names)
     partial = cohort_size(config.participation, count) < able
     for stage in stages:
         least = stage.algorithm.whole_epochs
         fault = _too_few_epochs(config.local, least) or _misfit(config, data, task, stage, partial)
         if fault:
             raise RequestError(f"{config.names.algo} {fault}")
+    if config.objective.target is not None:
+        stages = [_with_loss(config, stage) for stage in stages]
+    for stage in stages:
+        _check_objective(config, data, task, stage.algorithm.objective)
     if config.identity.facts["code"]:  # the user's code
         stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
     return stages
+
+
+def _with_loss(config: RunConfig, stage: Stage) -> Stage:
+    """Return a stage with the loss that the section ``objective`` names.
+
+    Raises:
+        RequestError: If the section is wrong, or the loss of the method is fixed.
+    """
+    name = config.names.additions["objective"]
+    if fault := fixed_loss(stage.algorithm):
+        raise RequestError(f"{config.names.algo} {fault}; set objective=none, got objective={name}")
+    objective: object = call(config.objective, "objective")
+    if not isinstance(objective, Objective):
+        raise RequestError(
+            f"objective._target_={config.objective.target} must return an Objective, "
+            f"got {type(objective).__name__}"
+        )
+    return stage._replace(algorithm=replace(stage.algorithm, objective=objective))
+
+
+def _check_objective(
+    config: RunConfig,
+    data: FederatedDataset,
+    task: Task,
+    objective: Objective | None,
+) -> None:
+    """Refuse a loss that does not fit the data or the model.
+
+    Raises:
+        RequestError: If it does not fit.
+    """
+    if objective is None:
+        return
+    name = config.names.additions.get("objective")
+    request = f"objective={name}" if name else f"algo={config.names.algo}"
+    if data.y.dim() > 1:
+        raise RequestError(
+            f"{request} uses the class of an example, and data={config.names.data} has a label "
+            "per token"
+        )
+    if not objective.features:
+        return
+    if task.head is None:
+        raise RequestError(
+            f"{request} uses the inputs of the head, and {type(task.model).__name__} does not "
+            "declare it; set traits = ModelTraits(head=NAME), the name of its last linear layer"
+        )
+    inside = f"{task.head}." if task.head else ""
+    if objective.models and all(key.startswith(inside) for key in task.layout.names):
+        raise RequestError(
+            f"{request} compares the features of several models, and those of "
+            f"model={config.names.model} do not depend on its trained parameters; use another model"
+        )
 
 
 def _check_number(
@@ -476,8 +537,8 @@ def _parts(
     Raises:
         RequestError: If the method freezes the whole model, or names do not fit the model.
     """
-    sizes = [p.numel() for p in model.parameters()]
-    first, *_ = _method(config, data, sizes)
+    every = [name for name, _ in model.named_parameters()]
+    first, *_ = _method(config, data, model, every)
     personal = config.parts.personal
     if personal is None:
         personal = first.algorithm.personal_part
@@ -485,7 +546,7 @@ def _parts(
     if frozen is None:
         frozen = first.algorithm.frozen_part
     names = tensors_of(model, frozen, "parts.frozen")
-    if config.parts.frozen is None and len(names) == len(sizes):
+    if config.parts.frozen is None and len(names) == len(every):
         raise RequestError(
             f"{config.names.algo} would share nothing, because it freezes "
             f"{', '.join(first.algorithm.frozen_part)}, and {type(model).__name__} has no other "
@@ -555,20 +616,23 @@ def _fine_tuning(
 def _method(
     config: RunConfig,
     data: FederatedDataset,
-    tensors: Sequence[int],
+    model: nn.Module,
+    names: Sequence[str],
 ) -> list[Stage]:
     """Return the stages of the method.
 
     Args:
         config: The configuration.
         data: The data set, whose numbers of clients and examples the method may ask for.
-        tensors: Sizes of the model's shared tensors (ADR 0002).
+        model: The model.
+        names: Names of the model's shared tensors, which the method may ask for (ADR 0002).
 
     Raises:
         RequestError: If values do not fit the method.
     """
     local = sgd(**asdict(config.local.solver))
     examples = data.train.counts
+    places = places_of(model, names)
     method: object = call(
         config.algo,
         "algo",
@@ -576,7 +640,8 @@ def _method(
         rounds=config.rounds,
         clients=int((examples > 0).sum()),
         examples=examples.tolist(),
-        tensors=tensors,
+        tensors=[places[name].stop - places[name].start for name in names],
+        layout=places,
         epochs=max(config.local.epochs),
     )
     if isinstance(method, Algorithm):
@@ -603,7 +668,7 @@ def _facts(
         "seed": config.seed,
         "hash": config.identity.digest,
         **config.identity.facts,
-        **names.pop("scenarios"),
+        **names.pop("additions"),
         **names,
         "departures": dict(config.departures),
         "overrides": list(config.overrides),
@@ -762,3 +827,5 @@ def _check_logits(
         )
         views = task.layout.views(w.expand(_FEW, -1).contiguous())
         stacked(views, torch.stack([x] * _FEW))
+    if task.head is not None:
+        check_head(task, w, x)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedbench.runs.recorder import Recorder
 
 # passed to a method that accepts them (ADR 0002)
-METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors", "epochs")
+METHOD_ARGUMENTS = ("local", "rounds", "clients", "examples", "tensors", "layout", "epochs")
 
 
 @dataclass(frozen=True)

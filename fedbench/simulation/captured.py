@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Oracle
+from fedbench.core.types import Batch, Oracle, OracleWrapper
 
 _OFTEN = 2  # calls with the same shapes before a capture; they load libraries
 _MOST = 64  # maximum number of graphs; a bound, not a measured optimum
@@ -30,12 +30,13 @@ class Graph(NamedTuple):
     outputs: list[Tensor]
 
 
-class CapturedOracle(Oracle):
+class CapturedOracle(OracleWrapper):
     """An oracle that captures repeated steps with the same shapes and replays them.
 
     Every call reads its tensors from the same memory, sized for the largest step, so that results
     are bit-identical whether the step is captured or not. After a step that cannot be captured, for
-    example because the model reads a number on the host, no more steps are captured.
+    example because the model reads a number on the host, no more steps are captured. Steps on
+    another loss are not captured, because the loss may read tensors that are not their arguments.
 
     Args:
         oracle: Oracle that computes losses and gradients on the GPU.
@@ -90,10 +91,6 @@ class CapturedOracle(Oracle):
 
         results = self._run("descend_", step, w, batch, lr)
         w.copy_(results[0])
-
-    def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Return the logits [A, B, classes], without capture because blocks are large."""
-        return self.oracle.logits(w, x)
 
     def _run(
         self,

@@ -24,7 +24,7 @@ from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort, read_rows, write_rows
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.personal import PERSONAL, completed
+from fedbench.simulation.personal import PERSONAL, completed, whole_model
 from fedbench.simulation.scenario import RoundPlan, Scenario
 
 
@@ -196,9 +196,7 @@ class Simulation:
         everyone = np.arange(self.data.num_clients)
         w = self.w
         first = self.stages[0].algorithm.client_init(w)
-        if PERSONAL in first:
-            w = torch.cat([w, first[PERSONAL]])
-        return self.measurements.mean_losses(self.data, everyone, w)
+        return self.measurements.mean_losses(self.data, everyone, whole_model(w, first))
 
 
 def begin_stage(simulation: Simulation, number: int, snapshot: Snapshot) -> Snapshot:
@@ -341,6 +339,9 @@ class Participants:
             ids = to_device(cohort.ids, w.device)
             probe["loss_init"] = self.simulation.initial_losses[ids]
         probe = self.plan.reported(cohort.ids, probe)
+        if algo.class_counts:  # known to the clients, never sent
+            ids = to_device(cohort.ids, w.device)
+            probe["labels"] = cohort.data.class_counts[ids]
         info = cohort.info(algo.weights, self.plan.round, probe)
         if algo.instruct is None:
             return info

@@ -4,15 +4,16 @@ Only this code depends on the model family and the device. Algorithms and the tr
 ``Oracle`` in the same way. Tests show that all oracles agree up to rounding.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Oracle
+from fedbench.core.types import Batch, Loss, Oracle, Outputs
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
 
 T = TypeVar("T")
@@ -55,6 +56,26 @@ class VmapOracle(Oracle):
         """Return the logits [A, B, classes]."""
         _check_models(w, x)
         return self.task.apply_each(self.task.layout.views(w), x)
+
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the logits [A, B, classes] and features [A, B, D]."""
+        _check_models(w, x)
+        return self.task.outputs_each(self.task.layout.views(w), x)
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss."""
+        _check_models(w, batch.x)
+        leaves = _leaves(self.task, w)
+        with torch.enable_grad():
+            own = self.task.outputs_each(leaves, batch.x, batch.key)
+            losses = _client_losses(loss(own), batch)
+        gradients = _gradients(losses, leaves)
+        return losses.detach(), torch.cat([g.flatten(1) for g in gradients], 1)
 
     def _differentiate(
         self,
@@ -126,6 +147,28 @@ class LoopOracle(Oracle):
         logits = map(self.task.predict, w, x)
         return torch.stack(list(logits))
 
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the logits [A, B, classes] and features [A, B, D]."""
+        _check_models(w, x)
+        parameters = map(self.task.layout.views, w)
+        return _stacked(map(self.task.outputs, parameters, map(self.task.images, x)))
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss."""
+        _check_models(w, batch.x)
+        leaves = [_leaves(self.task, model) for model in w]
+        keys = [None] * len(w) if batch.key is None else batch.key
+        with torch.enable_grad():
+            own = _stacked(map(self.task.outputs, leaves, map(self.task.images, batch.x), keys))
+            losses = _client_losses(loss(own), batch)
+        gradients = _gradients(losses, list(chain.from_iterable(leaves)))
+        return losses.detach(), torch.cat([g.flatten() for g in gradients]).view_as(w)
+
     def _differentiate(
         self,
         w: Tensor,
@@ -191,7 +234,7 @@ class DenseOracle(Oracle):
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
         views, inputs, logits = self._forward(w, batch.x)
-        return self._gradient(views, inputs, logits, batch)
+        return self._gradient(views, inputs, _residual(logits, batch.y, batch.weight))
 
     def loss_and_grad(
         self,
@@ -201,7 +244,8 @@ class DenseOracle(Oracle):
         """Return the losses [A, 1] and the gradients [A, P]."""
         views, inputs, logits = self._forward(w, batch.x)
         losses = _batch_losses(logits, batch)
-        return losses, self._gradient(views, inputs, logits, batch)
+        last = _residual(logits, batch.y, batch.weight)
+        return losses, self._gradient(views, inputs, last)
 
     def descend_(
         self,
@@ -225,6 +269,29 @@ class DenseOracle(Oracle):
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         return self._forward(w, x)[2]
+
+    def outputs(self, w: Tensor, x: Tensor) -> Outputs:
+        """Return the logits [A, B, classes] and features [A, B, D]."""
+        _, inputs, logits = self._forward(w, x)
+        return Outputs(logits, inputs[-1])
+
+    def differentiate(
+        self,
+        w: Tensor,
+        batch: Batch,
+        loss: Loss,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of another loss.
+
+        Autograd differentiates the loss by the logits and the features.
+        """
+        views, inputs, logits = self._forward(w, batch.x)
+        own = Outputs(logits.requires_grad_(), inputs[-1].detach().requires_grad_())
+        with torch.enable_grad():
+            losses = _client_losses(loss(own), batch)
+        by_logits, by_features = _gradients(losses, own)
+        gradient = self._gradient(views, inputs, by_logits, by_features)
+        return losses.detach(), gradient
 
     def _forward(
         self,
@@ -250,13 +317,12 @@ class DenseOracle(Oracle):
         self,
         views: list[Tensor],
         inputs: list[Tensor],
-        logits: Tensor,
-        batch: Batch,
+        by_logits: Tensor,
+        by_features: Tensor | None = None,
     ) -> Tensor:
-        """Return the gradients [A, P]."""
+        """Return the gradients [A, P], given those at the logits and the features."""
         grads: list[Tensor] = []
-        last = _residual(logits, batch.y, batch.weight)
-        for _, h, d in _backward(views, inputs, last):
+        for _, h, d in _backward(views, inputs, by_logits, by_features):
             weight = torch.bmm(d.transpose(1, 2), h)
             bias = d.sum(1)
             grads[:0] = [weight.flatten(1), bias]
@@ -286,11 +352,35 @@ def _batch_losses(logits: Tensor, batch: Batch) -> Tensor:
     return losses.sum(1, keepdim=True)
 
 
+def _client_losses(values: Tensor, batch: Batch) -> Tensor:
+    """Return the losses of the clients [A, 1], from those of their examples [A, B] or their own."""
+    if values.shape != batch.weight.shape:
+        return values
+    # a loss may be infinite on padding, whose label is arbitrary
+    real = torch.where(batch.weight > 0, values, 0)
+    return (real * batch.weight).sum(1, keepdim=True)
+
+
+def _gradients(losses: Tensor, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients of the sum of the losses, 0 for leaves on which no loss depends."""
+    ones = torch.ones_like(losses)
+    return torch.autograd.grad(losses, leaves, ones, allow_unused=True, materialize_grads=True)
+
+
+def _stacked(outputs: Iterable[Outputs]) -> Outputs:
+    """Return the outputs of several clients as [A, B, ...]."""
+    return Outputs(*map(torch.stack, zip(*outputs, strict=True)))
+
+
 def _backward(
-    views: list[Tensor], inputs: list[Tensor], d: Tensor
+    views: list[Tensor],
+    inputs: list[Tensor],
+    d: Tensor,
+    by_features: Tensor | None = None,
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each layer, last to first, its input, and the loss gradient at its output.
 
+    ``d`` is the gradient at the logits; that at the last layer's input may have a further term.
     The weights of a layer may be changed once the layer has been yielded.
     """
     for layer in range(len(inputs) - 1, -1, -1):
@@ -298,7 +388,10 @@ def _backward(
         below = d
         if layer:
             active = h > 0  # the derivative of ReLU
-            below = torch.bmm(d, views[2 * layer]).mul_(active)
+            below = torch.bmm(d, views[2 * layer])
+            if by_features is not None and layer == len(inputs) - 1:
+                below.add_(by_features)
+            below.mul_(active)
         yield layer, h, d
         d = below
 

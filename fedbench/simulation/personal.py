@@ -86,6 +86,11 @@ def completed(w: Tensor, clients: State) -> Tensor:
     return torch.cat([w.expand(len(own), -1), own], 1)
 
 
+def whole_model(w: Tensor, client: State) -> Tensor:
+    """Return a client's model [P] from its shared part w [S] and the client's state."""
+    return torch.cat([w, client[PERSONAL]]) if PERSONAL in client else w
+
+
 def refusal(algo: Algorithm) -> str:
     """Return the reason why a method cannot have personal parts; empty if it can."""
     if algo.personal is not None:

@@ -2,10 +2,11 @@
 
 import copy
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.core.errors import RequestError
+from fedbench.core.types import Outputs
 from fedbench.models.base import FusedLayer, initial, traits_of
 from fedbench.models.convolution import skip_hidden_taps
+from fedbench.models.parts import head_of
 
 # with fewer classes, torch's softmax over rows is not vectorised on a CPU: measured 1036 against
 # 313 µs at [8264, 10] for the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
@@ -90,6 +93,7 @@ class Task:
         shared: Positions of those that are not personal, the first ones in w.
         personal: Positions of the personal ones in a vector of their own.
         size: Number of values P of the trained parameters.
+        head: Name of the layer whose inputs are the features; None if it is not known.
         constants: Initial values of the frozen and personal parameters, once there are some.
 
     Raises:
@@ -126,6 +130,7 @@ class Task:
         if len(shared) < len(shapes):
             # hand-written passes need all parameters in the model's order
             self.traits = replace(self.traits, dense=False)
+        self.head = head_of(model)
         whole = Layout(tuple(shapes), tuple(shapes.values()))
         own = [name for name in trained if name in personal]
         self.layout = whole.of([*shared, *own])
@@ -200,10 +205,16 @@ class Task:
 
         ``key`` seeds the draws of a training step.
         """
-        # functional_call puts the parameters into the module while it runs: one module per thread
-        if not hasattr(self._copies, "model"):
-            self._copies.model = skip_hidden_taps(copy.deepcopy(self.model))
-        return self._call(self._copies.model, parameters, x, key)
+        return self._call(self._copy(), parameters, x, key)
+
+    def outputs(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None = None,
+    ) -> Outputs:
+        """Return the logits and features of x, as ``apply`` does."""
+        return Outputs(*self._call_with_features(self._copy(), parameters, x, key))
 
     def apply_each(
         self,
@@ -220,13 +231,38 @@ class Task:
             x: Examples of the clients.
             key: Keys of the draws of a training step [A], or None.
         """
+        logits: Tensor = self._each(self._call, parameters, x, key)
+        return logits
+
+    def outputs_each(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None = None,
+    ) -> Outputs:
+        """Return the logits and features of x [A, B, ...], as ``apply_each`` does."""
+        return Outputs(*self._each(self._call_with_features, parameters, x, key))
+
+    def _each(
+        self,
+        call: Callable[..., Any],
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None,
+    ) -> Any:
+        """Return the results of a forward pass that is vectorised over the clients."""
         if not hasattr(self._copies, "each"):
             self._copies.each = self._vectorised()
-        forward = partial(self._call, self._copies.each)
+        forward = partial(call, self._copies.each)
         key_dim = None if key is None else 0
-        call = torch.vmap(forward, in_dims=(0, 0, key_dim))
-        logits: Tensor = call(parameters, x, key)
-        return logits
+        return torch.vmap(forward, in_dims=(0, 0, key_dim))(parameters, x, key)
+
+    def _copy(self) -> nn.Module:
+        """Return this thread's copy of the model: it holds the parameters while it runs."""
+        if not hasattr(self._copies, "model"):
+            self._copies.model = skip_hidden_taps(copy.deepcopy(self.model))
+        model: nn.Module = self._copies.model
+        return model
 
     def _vectorised(self) -> nn.Module:
         """Return a copy of the model whose layers can be vectorised over clients."""
@@ -235,6 +271,30 @@ class Task:
             if isinstance(module, FusedLayer):
                 module.elementary = True
         return model
+
+    def _call_with_features(
+        self,
+        model: nn.Module,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        key: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits [B, K] and features [B, D], which are the inputs of the head."""
+        if self.head is None:
+            return self._call(model, parameters, x, key), x.new_empty(len(x), 0)
+        features: list[Tensor] = []
+
+        def keep(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            features.append(inputs[0])
+
+        hook = model.get_submodule(self.head).register_forward_pre_hook(keep)
+        try:
+            logits = self._call(model, parameters, x, key)
+        finally:
+            hook.remove()
+        if not features:
+            raise RequestError(f"{type(model).__name__} does not use its head, {self.head}")
+        return logits, features[0].flatten(1).to(self.dtype)
 
     def _call(
         self,
@@ -248,6 +308,30 @@ class Task:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits: Tensor = functional_call(model, named, args)
         return logits.to(self.dtype)
+
+
+def check_head(
+    task: Task,
+    w: Tensor,
+    x: Tensor,
+) -> None:
+    """Check that the logits of the model w [P] on examples x are the outputs of its head.
+
+    Raises:
+        RequestError: If they are not.
+    """
+    values = task.layout.named(w) | task.constants
+    prefix = f"{task.head}." if task.head else ""
+    logits, features = task.outputs(task.layout.views(w), task.images(x))
+    inputs = features.unflatten(1, (*logits.shape[1:-1], -1))
+    bias = values.get(f"{prefix}bias")
+    expected = F.linear(inputs, values[f"{prefix}weight"], bias)
+    same = logits.shape == expected.shape
+    if not same or not torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):
+        raise RequestError(
+            f"{type(task.model).__name__}.traits has head={task.head!r}, and the logits are not "
+            "the outputs of this layer; name the layer whose outputs are returned unchanged"
+        )
 
 
 def _check_model(model: nn.Module) -> None:

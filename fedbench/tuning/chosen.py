@@ -18,7 +18,7 @@ _LEFT_OUT = {
     "results_dir",
     "force",
     "tracker",
-    "objective",
+    "tuned_by",
     "keep_state",
     "tuned_on",
     "engine",

@@ -43,7 +43,7 @@ _STARTUP = 8  # initial trials of the estimator, drawn at random
 _KEPT = 3  # one in this many trials continues, with this many times the rounds
 _NAME = "search"
 # keys that apply to the search, not to later runs
-_ONLY_HERE = ("data.validation", "objective", "keep_state")
+_ONLY_HERE = ("data.validation", "tuned_by", "keep_state")
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ class Study:
     @cached_property
     def metric(self) -> MetricInfo:
         """The metric by which trials are compared."""
-        name = self.config.objective
+        name = self.config.tuned_by
         if name == "auto":
             name = "val_accuracy_mean"
         known = ["val_loss"]  # metrics on validation examples
         for key, metric in CATALOGUE.items():
             if over_clients(key) and not metric.needs:
                 known.append(f"val_{key}")
-        return metric_info(choice("objective", name, known))
+        return metric_info(choice("tuned_by", name, known))
 
     @cached_property
     def folder(self) -> Path:

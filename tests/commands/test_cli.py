@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -718,25 +717,23 @@ def test_the_median_of_the_example(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
 def test_the_loss_of_the_example(train, mode):
-    """β = 0 is FedAvg; so is one local step, at which the divergence has gradient 0."""
+    """τ = 0 is FedAvg."""
 
     def model(*args):
         keys = [*FAST, "rounds=2", f"engine.mode={mode}", "engine.precision=float64"]
         return load_file(train("--config-dir", OWN_METHOD, *keys, *args) / "model.safetensors")
 
     several = model("algo=fedavg")
-    torch.testing.assert_close(model("algo=ntd", "algo.beta=0"), several)
-    one = model("algo=fedavg", "local.steps=1")
-    torch.testing.assert_close(model("algo=ntd", "local.steps=1"), one)
-    distance = max((model("algo=ntd")[name] - w).abs().max() for name, w in several.items())
+    torch.testing.assert_close(model("algo=calibrated", "algo.tau=0"), several)
+    distance = max((model("algo=calibrated")[name] - w).abs().max() for name, w in several.items())
     assert distance > 1e-3
 
 
 def test_the_documentation_shows_the_loss_of_the_example():
-    code = (ROOT / "examples" / "own_method" / "ntd.py").read_text()
-    gradient = code[code.index("    def gradient(") : code.index("    return Algorithm(")]
+    code = (ROOT / "examples" / "own_method" / "calibrated.py").read_text()
+    values = code[code.index("    def values(") : code.index("    return Algorithm(")]
     page = (ROOT / "docs" / "own_method.md").read_text()
-    assert textwrap.dedent(gradient).strip() in page
+    assert values.strip() in page
 
 
 # ---- other data, from files to the results

@@ -10,8 +10,8 @@ from tools import ROOT
 
 from fedbench.commands.new import KINDS
 
-# of algorithm, model, data, partition, metric, attack, defence and compression
-TESTS = 5 + 2 + 3 + 3 + 2 + 2 + 3 + 6
+# of algorithm, model, data, partition, metric, attack, defence, compression and --parts
+TESTS = 5 + 2 + 3 + 3 + 2 + 2 + 3 + 6 + 5
 
 
 def written(fed, kind, *more):
@@ -31,6 +31,8 @@ def test_their_own_tests_pass(fed, tmp_path):
             "try next:",
             f"  python -m pytest mine/test_my_{kind}.py",
         ]
+    status, _, err = fed("new", "algorithm", "my_parts", "--parts", "--into", "mine")
+    assert status == 0, err
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "FEDBENCH_OFFLINE": "1"}
     done = subprocess.run(
@@ -38,6 +40,13 @@ def test_their_own_tests_pass(fed, tmp_path):
     )
     assert done.returncode == 0, done.stdout
     assert re.search(rf"^{TESTS} passed", done.stdout, re.M)
+
+
+def test_parts_are_of_algorithms(fed, tmp_path):
+    status, _, err = fed("new", "model", "my_model", "--parts")
+    assert status == 2
+    assert "--parts is for an algorithm, got model" in err
+    assert not (tmp_path / "own").exists()
 
 
 # its own test has a run without a download

@@ -310,5 +310,5 @@ def test_methods_that_share_a_range_get_the_same_values_of_it(tune, tmp_path):
     assert one == other
 
 
-def test_the_objective_is_no_part_of_the_identity():
-    assert compose_run(["objective=test_loss"]).digest == compose_run([]).digest
+def test_the_metric_of_a_search_is_no_part_of_the_identity():
+    assert compose_run(["tuned_by=test_loss"]).digest == compose_run([]).digest

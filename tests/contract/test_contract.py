@@ -37,6 +37,8 @@ from fedbench.core.optim import sgd
 from fedbench.core.options import Schedule
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
+from fedbench.models.parts import places_of
+from fedbench.runs.cached_run import METHOD_ARGUMENTS
 from fedbench.simulation.local_work import LocalWork
 
 ROUNDS = 4
@@ -408,7 +410,8 @@ def test_the_modes_agree_for_other_models(case, model):
     )
     module, options, mode = OTHER_MODELS[model]
     task = task_for(data, module, **options)
-    algo = make(case[0], **case[1])
+    places = {"layout": places_of(task.model, task.layout.names)} if case[0] == "fedrod" else {}
+    algo = make(case[0], **case[1], **places)
     how = {"task": task, "rounds": 2, "work": LocalWork(0.1, 4)}
     ours = final(algo, data, mode=mode, **how)
     assert close(
@@ -427,7 +430,7 @@ def test_has_a_config_a_card_and_a_docstring(name):
     assert config.pop("_target_").endswith(f".{name}")
     parameters = inspect.signature(factory(name)).parameters
     defaults = {key: parameter.default for key, parameter in parameters.items()}
-    for given_by_the_run in ("local", "rounds", "clients", "tensors", "examples", "epochs"):
+    for given_by_the_run in METHOD_ARGUMENTS:
         defaults.pop(given_by_the_run, None)
     assert config == defaults
     text = inspect.getdoc(factory(name))

@@ -18,7 +18,7 @@ from fedbench.models.lstm import LSTM
 from fedbench.models.parts import tensors_of
 from fedbench.models.resnet import resnet
 from fedbench.models.vgg import VGG11
-from fedbench.simulation.task import Task
+from fedbench.simulation.task import Task, check_head
 
 CPU = torch.device("cpu")
 IMAGE = torch.zeros(2, 3, 32, 32)
@@ -104,6 +104,42 @@ def test_a_choice_of_nothing_is_named(word, message):
 
 def test_a_declared_head():
     assert chosen(Declared(), "head") == {"last.weight", "last.bias"}
+
+
+class Square(nn.Module):
+    traits = ModelTraits(head="first")
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+class Missing(Own):
+    traits = ModelTraits(head="middle")
+
+
+def own_task(model):
+    with torch.device("meta"):
+        return Task(model(), CPU, torch.float64)
+
+
+def test_the_declared_head_is_checked():
+    x = torch.randn(4, 6, dtype=torch.float64)
+    good = own_task(Declared)
+    w = good.init(torch.Generator().manual_seed(1))
+    check_head(good, w, x)
+    square = own_task(Square)
+    with pytest.raises(RequestError, match="head='first', and the logits are not the outputs"):
+        check_head(square, square.init(torch.Generator().manual_seed(1)), x)
+    with pytest.raises(RequestError, match="head='middle', which is no linear layer of it"):
+        own_task(Missing)
+    undeclared = own_task(Own)
+    outputs = undeclared.outputs(undeclared.layout.views(w), x)
+    assert outputs.features.shape == (4, 0)
 
 
 def on_features(data, task, w):

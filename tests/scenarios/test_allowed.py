@@ -35,6 +35,7 @@ NEEDS = (
 TABLE = """
 fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fedsam propfair: 0 0 0 0 0 0 0 0 0 0
 fedper lgfedavg fedrep fedavg_ft fedbabu:                                 0 0 0 0 0 0 0 0 0 0
+moon fedntd fedlc feddecorr fedrod:                                       0 0 0 0 0 0 0 0 0 0
 fedsps ditto apfl pfedme local_adam naive_adaptive fedspeed:              0 0 0 0 0 0 0 0 0 0
 fednova gifair/form=local:                                                0 0 0 0 0 1 0 0 0 14
 term afl/partial=true gifair drfa/snapshot=start drfa adafedadam fedfa:   0 0 0 2 0 1 0 0 0 14

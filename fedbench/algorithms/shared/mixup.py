@@ -7,11 +7,11 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import fold_in
-from fedbench.core.types import Batch, Oracle
+from fedbench.core.types import Batch, OracleWrapper
 
 
-@dataclass(frozen=True)
-class MixupOracle(Oracle):
+@dataclass(eq=False)
+class MixupOracle(OracleWrapper):
     """An oracle on mixed examples.
 
     The loss for mixed labels is a mixture of two losses with hard labels.
@@ -21,11 +21,9 @@ class MixupOracle(Oracle):
     and the step.
 
     Attributes:
-        oracle: The oracle of the plain loss.
         key: Key of each client in this round, [A, 1].
     """
 
-    oracle: Oracle
     key: Tensor
 
     def loss_and_grad(
@@ -40,10 +38,6 @@ class MixupOracle(Oracle):
         mixed_loss = share * loss + (1 - share) * other_loss
         mixed_g = share * g + (1 - share) * other_g
         return mixed_loss, mixed_g
-
-    def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Return the logits [A, B, classes] of plain examples."""
-        return self.oracle.logits(w, x)
 
     def mix(self, batch: Batch) -> tuple[Tensor, Batch, Batch]:
         """Return λ [A, 1], and the mixed examples with the first and with the second labels."""
