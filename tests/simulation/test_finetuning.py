@@ -388,3 +388,20 @@ def test_fedbabu_needs_a_body(tmp_path):
     message = "fedbabu would share nothing, because it freezes head, and Linear has no other"
     with pytest.raises(RequestError, match=message):
         fedbench.run(f"{' '.join(FAST)} algo=fedbabu results_dir={tmp_path}")
+
+
+OTHER_LOSSES = ["fedavg objective=decorr", "moon", "fedntd", "fedrod algo.start=zero"]
+
+
+@pytest.mark.parametrize("method", OTHER_LOSSES)
+def test_the_loss_is_the_plain_one_whatever_rounds_train_on(tmp_path, method):
+    """From the same models, fine-tuning is that of FedAvg."""
+    keys = f"{KEYS} results_dir={tmp_path} local.epochs=2"
+    done = fedbench.run(f"{keys} algo={method} finetune.epochs=2 rounds=0")
+    plain = fedbench.run(f"{keys} algo=fedavg finetune.epochs=2 rounds=0")
+    one, other = done.clients(), plain.clients()
+    assert not np.allclose(one.untuned_accuracy, one.accuracy)
+    assert np.allclose(one.untuned_accuracy, other.untuned_accuracy)
+    assert np.allclose(one.test_loss, other.test_loss, rtol=1e-5)
+    trained = fedbench.run(f"{keys} algo={method} finetune.epochs=2 rounds=2")
+    assert trained.last_round()["accuracy_mean"] > trained.last_round()["untuned_accuracy_mean"]
