@@ -170,17 +170,11 @@ class FineTuning:
         """Return models [c, W], given the models [c, P] that clients are judged on."""
         if self.task is self.run:
             return judged
-        values = self.run.layout.named(judged)
-        columns = []
-        for name in self.task.layout.names:
-            constant = self.run.constants.get(name)
-            if name in values:
-                v = values[name]
-            else:
-                assert constant is not None
-                v = constant.expand(len(judged), *constant.shape)
-            columns.append(v.flatten(1))
-        return torch.cat(columns, 1)
+        values = {}
+        for name, v in self.run.constants.items():
+            values[name] = v.expand(len(judged), *v.shape)
+        values |= self.run.layout.named(judged)
+        return torch.cat([values[name].flatten(1) for name in self.task.layout.names], 1)
 
     def _measured(
         self,
@@ -223,7 +217,7 @@ def tuned_task(task: Task, names: Set[str]) -> Task:
 
     It is the same task unless one of them is frozen.
     """
-    frozen = task.constants.keys() - set(task.personal.names)
+    frozen = task.constants.keys() - set(task.layout.names)
     if not names & frozen:
         return task
     model = copy.deepcopy(task.model).requires_grad_()
