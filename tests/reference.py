@@ -42,6 +42,16 @@ def fedavg(
     return w
 
 
+def fedavg_ft(clients, w, server_lr=1.0, weights="size"):
+    """Fine-tuning leaves the server's model alone."""
+    return fedavg(clients, w, server_lr, weights)
+
+
+def fedbabu(clients, w, weights="uniform"):
+    """Without a frozen part."""
+    return fedavg(clients, w, weights=weights)
+
+
 def fedper(clients, w, weights="size"):
     """Without a personal part."""
     return fedavg(clients, w, weights=weights)

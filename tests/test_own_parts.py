@@ -114,7 +114,7 @@ def test_metrics_change_nothing_else(fed, tmp_path):
     without = run()
     assert with_metrics.parent != without.parent
     assert model_of(with_metrics) == model_of(without)
-    assert "metrics" not in (without / "config.yaml").read_text()
+    assert "\nmetrics:" not in (without / "config.yaml").read_text()
     columns = [set(read_run(path).rounds()) for path in (with_metrics, without)]
     assert columns[0] - columns[1] == {"gini", "cvar"}
     other = run(*FLAGS, "+metrics=inequality", "metrics.cvar.share=0.5")

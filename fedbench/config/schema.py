@@ -34,6 +34,7 @@ from fedbench.core.options import (
     Integer,
     LabelNoise,
     Natural,
+    OpenUnit,
     Positive,
     PositiveShare,
     Schedule,
@@ -69,6 +70,12 @@ def _count_or(word: str) -> GetPydanticSchema:
         )
 
     return GetPydanticSchema(schema)
+
+
+def _not_empty(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if words == ():
+        raise ValueError("must be all, or a list of at least one word or pattern, got []")
+    return words
 
 
 def _user_path(value: Any) -> Path:
@@ -205,16 +212,44 @@ class PartsConfig(_Keys):
     """
 
     personal: tuple[str, ...] | None
-    frozen: Annotated[tuple[str, ...], BeforeValidator(lambda value: value or ())]
+    frozen: tuple[str, ...] | None
     statistics: Statistics | None
     fix_after: UnitInterval | None
 
 
 @dataclass(frozen=True)
+class FinetuneConfig(_Keys):
+    """The section ``finetune``: training of a client's model before it is evaluated.
+
+    Attributes:
+        epochs: Number of epochs. If None, that of the method.
+        lr: Learning rate. If None, that of the last finished round.
+        parts: Words or patterns of the parameters that are moved. If None, all parameters.
+    """
+
+    epochs: Natural | None
+    lr: Positive | None
+    parts: Annotated[
+        tuple[str, ...] | None,
+        AfterValidator(_not_empty),
+        BeforeValidator(lambda value: None if value == "all" else value),
+    ]
+
+
+@dataclass(frozen=True)
 class EvaluateConfig(_Keys):
-    """The section ``evaluate``: the number of clients to evaluate, or None for all."""
+    """The section ``evaluate``: the clients that are evaluated.
+
+    Attributes:
+        clients: Number of clients to evaluate, or None for all.
+        held_out_clients: Number of clients that never train, or their share of the clients with
+            training examples. If None, there are none.
+        class_metrics: Whether to measure balanced accuracy and macro-F1.
+    """
 
     clients: Annotated[int | None, _count_or("all")]
+    held_out_clients: Annotated[Count | OpenUnit, Field(union_mode="left_to_right")] | None
+    class_metrics: StrictBool
 
 
 @dataclass(frozen=True)
@@ -243,6 +278,7 @@ class Keys(_Keys):
     engine: EngineConfig
     init: InitConfig
     parts: PartsConfig
+    finetune: FinetuneConfig
     model: Section
     algo: Section
     tracker: Section

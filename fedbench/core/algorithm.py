@@ -421,6 +421,10 @@ class Algorithm:
             None, they are averaged, and the model need not have any.
         fix_after: Share of the rounds after which running statistics are constants, unless
             ``parts.fix_after`` is given. If None, never, and the model need not have any.
+        frozen_part: Those of the parameters that keep their initial values in training, unless
+            ``parts.frozen`` is given.
+        finetune_epochs: Number of epochs for which every client trains its model before it is
+            evaluated, unless ``finetune.epochs`` is given.
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
@@ -458,6 +462,8 @@ class Algorithm:
     personal_part: tuple[str, ...] = ()
     statistics: Statistics | None = None
     fix_after: float | None = None
+    frozen_part: tuple[str, ...] = ()
+    finetune_epochs: int = 0
     whole_epochs: int | None = None
     whole: str = ""
     objective: Objective | None = None

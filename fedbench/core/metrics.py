@@ -12,6 +12,11 @@ from typing import Any, Literal
 
 from fedbench.core.config_values import read_yaml
 
+# prefixes of metrics, with the ends of their labels and headings
+_PREFIXES = {
+    "untuned_": ("before fine-tuning", "untuned"),
+    "held_out_": ("held-out clients", "held out"),
+}
 _CLIENT = re.compile(r"client:(\d+)")
 
 
@@ -75,7 +80,9 @@ class MetricInfo:
 def metric_info(name: str) -> MetricInfo:
     """Return the entry of a metric.
 
-    A ``val_`` metric is the corresponding test metric, measured on validation examples.
+    A ``val_`` metric is the corresponding test metric, measured on validation examples;
+    ``untuned_`` metrics are measured before fine-tuning, and ``held_out_`` metrics on clients that
+    never train.
 
     A key outside the catalogue, such as a user's own metric, is displayed unchanged and has no
     better direction.
@@ -86,6 +93,17 @@ def metric_info(name: str) -> MetricInfo:
         heading = f"{tested.heading.removeprefix('test ')} (val)"
         needs = tuple(f"val_{key}" for key in tested.needs)
         return replace(tested, name=name, label=label, heading=heading, needs=needs)
+    for prefix, (label, heading) in _PREFIXES.items():
+        if name.startswith(prefix):
+            whole = metric_info(name.removeprefix(prefix))
+            needs = tuple(f"{prefix}{key}" for key in whole.needs)
+            return replace(
+                whole,
+                name=name,
+                label=f"{whole.label}, {label}",
+                heading=f"{whole.heading} ({heading})",
+                needs=needs,
+            )
     if match := _CLIENT.fullmatch(name):
         client = f"client {match[1]}"
         label = f"accuracy of {client}"

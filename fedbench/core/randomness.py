@@ -67,6 +67,8 @@ class Purpose(enum.IntEnum):
     DOWNLINK = 23
     SKETCH = 24
     LOST = 25
+    FINETUNE = 26  # local steps before an evaluation
+    HELD_OUT = 28  # which clients never train
 
 
 class DataPurpose(enum.IntEnum):

@@ -141,6 +141,14 @@ class Rows:
         index = self.of_clients(ids).numpy()
         return Rows.from_flat(index, self.counts[ids])
 
+    def without(self, ids: np.ndarray) -> Rows:
+        """Return the same rows for all clients but ``ids``, which have none."""
+        counts = self.counts.copy()
+        counts[ids] = 0
+        others = np.flatnonzero(counts)
+        starts = np.cumsum(counts) - counts
+        return Rows(self.of_clients(others), starts, counts)
+
     def to(self, device: torch.device) -> Rows:
         """Return the same rows with their index moved to ``device``."""
         return replace(self, index=self.index.to(device))

@@ -1,7 +1,7 @@
 """Construction of a run's objects from its configuration."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -35,7 +35,13 @@ from fedbench.models.base import traits_of
 from fedbench.models.parts import places_of, tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.build_parts import parts_policy, personal_tensors, with_parts
+from fedbench.runs.build_parts import (
+    frozen_tensors,
+    moving_rounds,
+    parts_policy,
+    personal_tensors,
+    with_parts,
+)
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.run import Fields
 from fedbench.runs.trackers import Guarded
@@ -44,6 +50,7 @@ from fedbench.scenarios.scenario_stack import build_scenarios
 from fedbench.simulation.checks import FirstCall, checked, kind
 from fedbench.simulation.diagnostics import CustomMetric
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.finetuning import FineTuning, moved_values, tuned_task
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.objectives import refusal as fixed_loss
 from fedbench.simulation.objectives import with_objective
@@ -52,6 +59,21 @@ from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.task import Task, check_head
 
 _FEW = 2  # number of examples on which a user's model is tried
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Clients that never train, and are evaluated apart.
+
+    Attributes:
+        ids: Ids of the clients, ascending.
+        data: The data set with their training examples.
+        tuning: Fine-tuning of their models before an evaluation; None if there is none.
+    """
+
+    ids: np.ndarray
+    data: FederatedDataset
+    tuning: FineTuning | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,8 @@ class PreparedRun:
         tracker: The tracker that follows the run.
         scenario: The scenario around the method.
         metrics: The user's metrics, one column each.
+        tuning: Fine-tuning of the clients' models before an evaluation; None if there is none.
+        held_out: Clients that never train; None if there are none.
         facts: Facts for ``meta.json``.
     """
 
@@ -86,6 +110,8 @@ class PreparedRun:
     tracker: Guarded = field(default_factory=Guarded)
     scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
+    tuning: FineTuning | None = None
+    held_out: HeldOut | None = None
     facts: Fields = field(default_factory=dict)
 
     @property
@@ -117,6 +143,10 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
 
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
+    whole = data.train
+    held_out = _held_out(config, whole.counts)
+    if len(held_out):
+        data = replace(data, train=whole.without(held_out))
     model = _model(config, data)
     policy = parts_policy(config, _first_method(config, data, model), model)
     task = Task(
@@ -124,7 +154,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         device,
         dtype,
         bf16=precision == "bf16",
-        frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
+        frozen=frozen_tensors(model, policy, config.names.algo),
         personal=personal_tensors(model, policy),
     )
     stages = _stages(config, data, task)
@@ -163,6 +193,13 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         cores,
         ranks,
     )
+    tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
+    if tuning is not None:
+        tuning = replace(tuning, moving=moving_rounds(config.rounds, policy.fix_after))
+    apart = None
+    if len(held_out):
+        # each fine-tuning keeps the plans of its own clients
+        apart = HeldOut(held_out, replace(data, train=whole), tuning and replace(tuning))
     return PreparedRun(
         config=config,
         stages=stages,
@@ -172,14 +209,16 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        sample=_evaluated(config, data.num_clients, scenario.attackers.who),
+        sample=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
             CustomMetric(name, function_of(metric.target, f"metrics.{name}"), metric.options)
             for name, metric in config.metrics.items()
         ),
-        facts=_facts(config, data, task, engine) | scenario.facts,
+        tuning=tuning,
+        held_out=apart,
+        facts=_facts(config, data, task, engine, held_out) | scenario.facts,
     )
 
 
@@ -247,20 +286,46 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     )
 
 
+def _held_out(config: RunConfig, counts: np.ndarray) -> np.ndarray:
+    """Return the ids of the clients that never train, ascending; mostly none.
+
+    Args:
+        config: The configuration.
+        counts: Number of training examples of each client [N].
+
+    Raises:
+        RequestError: If no client is left to train.
+    """
+    wanted = config.evaluate.held_out_clients
+    if wanted is None:
+        return np.arange(0)
+    able = int(np.count_nonzero(counts))
+    size = cohort_size(wanted, able)
+    if size >= able:
+        raise RequestError(
+            f"evaluate.held_out_clients={wanted} leaves none of the {able} clients with training "
+            "examples to train; use a lower number"
+        )
+    return without_replacement(key_of(config.seed, Purpose.HELD_OUT), size, counts)
+
+
 def _evaluated(
     config: RunConfig,
     clients: int,
+    held_out: np.ndarray,
     attackers: np.ndarray,
 ) -> np.ndarray | None:
     """Return the ids of the evaluated clients in ascending order, or None for all clients."""
     size = config.evaluate.clients
-    if size is None and not len(attackers):
+    if size is None and not len(attackers) and not len(held_out):
         return None
     # drawn from the run's seed, so that the STD over seeds includes the sampling error
     key = key_of(config.seed, Purpose.EVALUATION)
-    sample = np.arange(clients)
+    eligible = np.ones(clients)
+    eligible[held_out] = 0
+    sample = np.flatnonzero(eligible)
     if size is not None:
-        sample = without_replacement(key, size, np.ones(clients))
+        sample = without_replacement(key, size, eligible)
     honest = np.setdiff1d(sample, attackers)
     if not len(honest):
         raise RequestError(
@@ -282,6 +347,11 @@ def _stages(
     count = data.num_clients
     _check_number("participation", config.participation, count, everyone="1.0")
     _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
+    if config.evaluate.class_metrics and data.y.dim() > 1:
+        raise RequestError(
+            f"evaluate.class_metrics=true needs examples with one label each, and "
+            f"data={config.names.data} has a label per token; use evaluate.class_metrics=false"
+        )
 
     able = int((data.train.counts > 0).sum())
     stages = _method(config, data, task.model, task.shared.names)
@@ -432,6 +502,64 @@ def _first_method(
     return first.algorithm
 
 
+def _fine_tuning(
+    config: RunConfig,
+    stages: Sequence[Stage],
+    task: Task,
+    data: FederatedDataset,
+    work: LocalWork,
+    engine: Engine,
+    cores: int | None,
+) -> FineTuning | None:
+    """Return the fine-tuning of the clients' models before an evaluation, or None.
+
+    Raises:
+        RequestError: If the method relabels examples, keys change nothing, or names do not fit the
+            model.
+    """
+    keys = config.finetune
+    epochs = keys.epochs
+    if epochs is None:
+        epochs = max(stage.algorithm.finetune_epochs for stage in stages)
+    if not epochs:
+        if keys.lr is not None or keys.parts is not None:
+            raise RequestError(
+                "finetune.lr and finetune.parts change nothing without finetune.epochs, such as 1"
+            )
+        return None
+    if any(stage.after is not None for stage in stages):
+        raise RequestError(
+            f"{config.names.algo} relabels the examples on which clients would be fine-tuned; "
+            "set finetune.epochs=0"
+        )
+
+    names: Set[str] = frozenset(name for name, _ in task.model.named_parameters())
+    if keys.parts is not None:
+        names = tensors_of(task.model, keys.parts, "finetune.parts")
+    own_work = replace(work, epochs=(epochs, epochs), steps=None)
+    tuned = tuned_task(task, names)
+    if tuned is not task:
+        engine = make_engine(
+            tuned,
+            data,
+            own_work,
+            config.engine,
+            data.num_clients,
+            cores,
+            engine.ranks,
+        )
+    return FineTuning(
+        run=task,
+        task=tuned,
+        moved=moved_values(tuned, names),
+        engine=engine,
+        work=own_work,
+        lr=keys.lr,
+        solver=sgd(**asdict(config.local.solver)),
+        seed=config.seed,
+    )
+
+
 def _method(
     config: RunConfig,
     data: FederatedDataset,
@@ -479,6 +607,7 @@ def _facts(
     data: FederatedDataset,
     task: Task,
     engine: Engine,
+    held_out: np.ndarray,
 ) -> Tree:
     """Return the facts that ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
@@ -509,6 +638,8 @@ def _facts(
         facts["personal"] = list(personal)
     if task.averaged.names:
         facts["averaged_statistics"] = list(task.averaged.names)
+    if len(held_out):
+        facts["held_out_clients"] = held_out.tolist()
     if config.evaluate.clients:
         facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from torch import Tensor, nn
 
@@ -26,11 +26,13 @@ class PartsPolicy:
 
     Attributes:
         personal: Words and patterns of the tensors that clients keep.
+        frozen: Those of the parameters that keep their initial values.
         statistics: Policy for running statistics; None if ``personal`` names the local ones.
         fix_after: Share of the rounds after which running statistics are constants, or None.
     """
 
     personal: Sequence[str]
+    frozen: Sequence[str]
     statistics: Statistics | None
     fix_after: float | None
 
@@ -48,6 +50,7 @@ def parts_policy(
     parts = config.parts
     policy = PartsPolicy(
         algorithm.personal_part if parts.personal is None else parts.personal,
+        algorithm.frozen_part if parts.frozen is None else parts.frozen,
         parts.statistics or algorithm.statistics,
         algorithm.fix_after if parts.fix_after is None else parts.fix_after,
     )
@@ -64,6 +67,31 @@ def parts_policy(
         f"{given} is for running statistics, and model={config.names.model} has none; use a model "
         "with BatchNorm, such as model=mlp or resnet18_gn with model.norm=batch"
     )
+
+
+def frozen_tensors(
+    model: nn.Module,
+    policy: PartsPolicy,
+    algo: str,
+) -> frozenset[str]:
+    """Return the names of the parameters that keep their initial values.
+
+    Args:
+        model: The model.
+        policy: The parts of the model.
+        algo: Name of the method, for messages.
+
+    Raises:
+        RequestError: If no parameter is left.
+    """
+    names = tensors_of(model, policy.frozen, "parts.frozen")
+    if names >= {name for name, _ in model.named_parameters()}:
+        raise RequestError(
+            f"{algo} would share nothing, because {', '.join(policy.frozen)} is frozen, and "
+            f"{type(model).__name__} has no other parameters; set parts.frozen=[], or use another "
+            "model"
+        )
+    return names
 
 
 def personal_tensors(model: nn.Module, policy: PartsPolicy) -> frozenset[str]:
@@ -117,6 +145,7 @@ def with_parts(
         )
 
     stage = stages[0]
+    moving = moving_rounds(stage.rounds, fix_after)
     _, own, local, averaged = w.split(
         [task.shared.size, task.personal.size, task.local.size, task.averaged.size]
     )
@@ -126,10 +155,6 @@ def with_parts(
     if not len(local) and not len(averaged):
         return stage._replace(algorithm=algorithm)
 
-    moving = stage.rounds  # number of rounds in which the statistics move
-    if fix_after is not None:
-        moving = ceil(fix_after * stage.rounds - 1e-9)
-
     def at(round: int, server: State) -> Algorithm:
         constant = None
         if round >= moving:
@@ -137,6 +162,11 @@ def with_parts(
         return with_statistics(algorithm, local, averaged, constant)
 
     return stage._replace(algorithm=at(0, {}), changes=at)
+
+
+def moving_rounds(rounds: int, fix_after: float | None) -> float:
+    """Return the number of rounds in which running statistics move."""
+    return inf if fix_after is None else ceil(fix_after * rounds - 1e-9)
 
 
 def _fault(stages: Sequence[Stage], task: Task) -> str:

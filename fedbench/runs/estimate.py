@@ -57,7 +57,7 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
         print(f"fedbench: no estimate of the time: {reason_of(error)}", file=sys.stderr)
         return None
 
-    first, later = _evaluated_examples(prepared, rounds)
+    first, later = _evaluated_examples(prepared, rounds, step / block)
     first *= block
     train = step * trained
     evaluation = block * later / rounds
@@ -76,21 +76,35 @@ def estimate(prepared: PreparedRun, rounds: int) -> Estimate | None:
     return seconds, text
 
 
-def _evaluated_examples(prepared: PreparedRun, rounds: int) -> tuple[int, int]:
-    """Return the numbers of examples evaluated before the first round and after all rounds."""
+def _evaluated_examples(
+    prepared: PreparedRun,
+    rounds: int,
+    training: float,
+) -> tuple[float, float]:
+    """Return the numbers of examples evaluated before the first round and after all rounds.
+
+    Args:
+        prepared: The run.
+        rounds: Number of rounds over all stages.
+        training: Number of evaluated examples that take as long as one example of fine-tuning.
+    """
     data = prepared.data
     config = prepared.config
     ids = prepared.sample
     if ids is None:
         ids = np.arange(data.num_clients)
     tested = ids[:1] if data.central else ids
+    tuned = 0.0
+    if prepared.tuning is not None:
+        epochs = prepared.tuning.work.epochs[0]
+        tuned = training * epochs * data.train.counts[ids].sum()
 
-    def examples(round: int) -> int:
+    def examples(round: int) -> float:
         ends = round == rounds
         if not config.evaluates(round, ends):
             return 0
         train = config.evaluates_training(round, ends)
-        return examples_of(data, train, ids, tested)
+        return tuned + examples_of(data, train, ids, tested)
 
     return examples(0), sum(map(examples, range(1, rounds + 1)))
 

@@ -17,7 +17,8 @@ from fedbench.core.algorithm import Algorithm
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import LostProcess, RequestError
 from fedbench.core.types import State, all_finite
-from fedbench.runs.build import PreparedRun
+from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.build import HeldOut, PreparedRun
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.estimate import estimate
 from fedbench.runs.process import LOCAL_WORLD_SIZE, Interrupted, between_rounds
@@ -27,8 +28,9 @@ from fedbench.runs.run import DamagedRun, Fields, error_text, is_done
 from fedbench.runs.tracing import traced
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Diagnostic, Watched
-from fedbench.simulation.engine import Limits
+from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.evaluation import Evaluation, evaluate
+from fedbench.simulation.finetuning import FineTuning
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
@@ -41,6 +43,8 @@ _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is k
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")
 # exceptions after which a run is to be resumed; SystemExit: a scheduler requeues the run
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, LostProcess)
+# metrics that are also recorded before fine-tuning
+_UNTUNED = ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "test_loss")
 _MEMORY_HINT = (
     "memory ran out outside of the chunks of clients, whose size is limited by "
     "engine.cohort_size; the server needs the uploads of all clients of a round: lower "
@@ -141,6 +145,15 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
         return TrainingSession(prepared, recorder)
 
 
+def _engines(prepared: PreparedRun) -> list[Engine]:
+    """Return the engines of a run; fine-tuning may need one of its own."""
+    engines = [prepared.engine]
+    tuning = prepared.tuning
+    if tuning is not None and tuning.engine is not prepared.engine:
+        engines.append(tuning.engine)
+    return engines
+
+
 @contextmanager
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     """Set the number of threads and the rounding of this process for a run in this block.
@@ -157,7 +170,8 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.set_flush_denormal(False)
-        prepared.engine.close()
+        for engine in _engines(prepared):
+            engine.close()
 
 
 class TrainingSession:
@@ -198,8 +212,11 @@ class TrainingSession:
             recorder.states,
             LOCAL_WORLD_SIZE,
         )
-        prepared.engine.notify = self._notify
+        for engine in _engines(prepared):
+            engine.notify = self._notify
         self.measurements = Measurements(prepared.task, prepared.engine)
+        # of their own: plans of the examples are kept for a few sets of clients
+        self.held_out_measurements = Measurements(prepared.task, prepared.engine)
         self.diagnostics = self._diagnostics()
         checkpoint = recorder.load()
         if checkpoint is None:
@@ -284,24 +301,35 @@ class TrainingSession:
         self.finite = all_finite(w) and (deployed is w or all_finite(deployed))
 
         ends = round == self.rounds or not self.finite
-        evaluation = evaluate(
+        train = config.evaluates_training(round, ends)
+        untuned = evaluate(
             self.measurements,
             snapshot.data,
             deployed,
-            config.evaluates_training(round, ends),
+            train,
             sample,
             partial(self.follow, round),
+            config.evaluate.class_metrics,
         )
+        tuning = self.prepared.tuning
+        evaluation, tuned = self._fine_tuned(tuning, snapshot, snapshot.data, untuned)
         measured = self._measured(snapshot, evaluation)
+        held_out: Fields = {}
+        if self.prepared.held_out is not None:
+            held_out = self._held_out(self.prepared.held_out, snapshot, train)
         if config.keeps_clients(round, ends):
             table = evaluation.per_client(snapshot.data.names)
             table |= client_columns(snapshot.server, evaluation.ids)
+            if tuned:
+                table["untuned_accuracy"] = untuned.test.accuracies
             self.recorder.keep_clients(round, table)
         self.seconds["eval"] += time.perf_counter() - start
 
         row = {
             "round": round,
             **evaluation.summary(),
+            **tuned,
+            **held_out,
             **measured,
             **round_columns(snapshot.server),
             **_absence(snapshot),
@@ -314,6 +342,50 @@ class TrainingSession:
         self.recorder.append(row)
         self.prepared.tracker.call("log", row)
         return row
+
+    def _fine_tuned(
+        self,
+        tuning: FineTuning | None,
+        snapshot: Snapshot,
+        data: FederatedDataset,
+        untuned: Evaluation,
+    ) -> tuple[Evaluation, Fields]:
+        """Return the evaluation after fine-tuning, if there is any, and its further columns."""
+        if tuning is None:
+            return untuned, {}
+        algorithm = self.prepared.stages[snapshot.stage].algorithm
+        evaluation, steps = tuning.evaluate(algorithm, snapshot, data, untuned)
+        before = untuned.summary()
+        columns: Fields = {f"untuned_{name}": before[name] for name in _UNTUNED}
+        return evaluation, columns | {"finetune_steps": steps}
+
+    def _held_out(
+        self,
+        held_out: HeldOut,
+        snapshot: Snapshot,
+        train: bool,
+    ) -> Fields:
+        """Return the columns of the clients that never train.
+
+        Args:
+            held_out: The clients.
+            snapshot: The snapshot.
+            train: Whether to evaluate their training examples, too.
+        """
+        models = self._deployed(snapshot, held_out.ids)
+        data = held_out.data
+        measurements = self.held_out_measurements
+        untuned = evaluate(
+            measurements,
+            data,
+            models,
+            train,
+            held_out.ids,
+            classes=self.prepared.config.evaluate.class_metrics,
+        )
+        evaluation, tuned = self._fine_tuned(held_out.tuning, snapshot, data, untuned)
+        columns = evaluation.summary() | tuned
+        return {f"held_out_{name}": v for name, v in columns.items()}
 
     def _measured(self, snapshot: Snapshot, evaluation: Evaluation) -> Fields:
         """Return the columns of diagnostics, of the user's metrics and of attacks."""
@@ -435,7 +507,7 @@ class TrainingSession:
 
     def _notify(self, sentence: str) -> None:
         """Print that memory has run out, on the first occasion only."""
-        if self.prepared.engine.limits.errors == 1:
+        if sum(engine.limits.errors for engine in _engines(self.prepared)) == 1:
             print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
 
     def _save_if_due(self, snapshot: Snapshot, signal: int | None) -> None:

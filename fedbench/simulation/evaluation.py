@@ -4,18 +4,20 @@ Accuracies are fractions in [0, 1], and the variance is that of fractions; table
 percent².
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import floor, sqrt
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.measurements import Measurements
 
 TAILS = (5, 10, 20, 30)  # percent
+CLASS_SCORES = ("balanced_accuracy", "macro_f1")
 
 
 class SplitSums(NamedTuple):
@@ -24,6 +26,13 @@ class SplitSums(NamedTuple):
     n: np.ndarray  # number of examples; may be 0
     correct: np.ndarray  # correct examples; for sequences, the sum of fractions of correct tokens
     loss: np.ndarray  # sums of losses, in nats
+
+    @property
+    def accuracies(self) -> np.ndarray:
+        """Fraction of correct examples [N]; NaN for clients without examples."""
+        with np.errstate(invalid="ignore"):
+            accuracies: np.ndarray = self.correct / self.n
+        return accuracies
 
     def metrics(
         self,
@@ -51,7 +60,7 @@ class SplitSums(NamedTuple):
         return {
             f"n_{split}": self.n,
             f"{prefix}correct": correct,
-            f"{prefix}accuracy": self.correct / self.n,
+            f"{prefix}accuracy": self.accuracies,
             f"{split}_loss": self.loss / self.n,
         }
 
@@ -68,6 +77,8 @@ class Evaluation:
         test: Measurements on the test examples.
         per_token: Whether an example is a sequence with a label per token.
         validation: Measurements on the validation examples; None if the run has none.
+        scores: The scores over classes [N, 2], in the order of ``CLASS_SCORES``, on the "test" and
+            "validation" examples; empty if they were not evaluated.
     """
 
     ids: np.ndarray
@@ -76,6 +87,7 @@ class Evaluation:
     test: SplitSums
     per_token: bool
     validation: SplitSums | None
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
@@ -89,7 +101,19 @@ class Evaluation:
             metrics |= self.test.metrics("test", "")
             if self.validation is not None:
                 metrics |= self.validation.metrics("val", "val_")
+        for name, values in self._class_scores().items():
+            known = values[~np.isnan(values)]
+            metrics[f"{name}_mean"] = _mean(known) if len(known) else float("nan")
         return metrics
+
+    def _class_scores(self) -> dict[str, np.ndarray]:
+        """Return the scores over classes by column, [N]; NaN for clients without examples."""
+        columns = {}
+        for split, scores in self.scores.items():
+            prefix = "val_" if split == "validation" else ""
+            for name, values in zip(CLASS_SCORES, scores.T, strict=True):
+                columns[f"{prefix}{name}"] = values
+        return columns
 
     def per_client(
         self,
@@ -110,7 +134,7 @@ class Evaluation:
             }
             if self.validation is not None:
                 columns |= self.validation.columns("val", "val_", self.per_token)
-        return columns
+        return columns | self._class_scores()
 
 
 def examples_of(
@@ -140,6 +164,7 @@ def evaluate(
     train: bool = True,
     ids: np.ndarray | None = None,
     follow: Callable[[float], None] = lambda share: None,
+    classes: bool = False,
 ) -> Evaluation:
     """Evaluate one model w [P], or one per client [N, P], on the clients' examples of all splits.
 
@@ -152,6 +177,7 @@ def evaluate(
         train: Whether to evaluate the training examples, too.
         ids: Ids of the clients to evaluate, ascending. If None, all clients.
         follow: Function that is called with the share of the examples that are done, on any thread.
+        classes: Whether to measure the scores over classes, too, in a pass of their own.
     """
     ids = np.arange(data.num_clients) if ids is None else ids
     measured_once = data.central and w.dim() == 1
@@ -175,10 +201,20 @@ def evaluate(
             np.broadcast_to(loss, n.shape),
         )
 
+    def scored(rows: Rows, clients: np.ndarray) -> np.ndarray:
+        counts = measurements.plan(data, rows, clients).class_counts(w)
+        scores = class_scores(counts).numpy(force=True)
+        return np.broadcast_to(scores, (len(ids), scores.shape[1]))
+
     validation = None
+    scores = {}
     if data.validation is not None:
         validation = measure(data.validation, ids)
     test = measure(data.test, tested)
+    if classes:
+        scores["test"] = scored(data.test, tested)
+        if data.validation is not None:
+            scores["validation"] = scored(data.validation, ids)
     train_loss = np.full(len(ids), np.nan)
     if train:
         plan = measurements.plan(data, data.train, ids)
@@ -192,7 +228,30 @@ def evaluate(
         test=test,
         per_token=data.y.dim() > 1,
         validation=validation,
+        scores=scores,
     )
+
+
+def class_scores(counts: Tensor) -> Tensor:
+    """Return balanced accuracy and macro-F1 of each client, [C, 2]; NaN without examples.
+
+    The balanced accuracy is the mean recall over the classes with examples, and macro-F1 the mean
+    F1 = 2 correct / (labelled + predicted) over the classes that are labels or predictions, as in
+    scikit-learn's ``balanced_accuracy_score`` and ``f1_score(average="macro")``.
+
+    Args:
+        counts: Correct, labelled and predicted examples per class, [C, 3, classes].
+    """
+    correct, labelled, predicted = counts.unbind(1)
+    total = labelled + predicted
+    scores = []
+    for share, present in (
+        (correct / labelled, labelled > 0),
+        (2 * correct / total, total > 0),
+    ):
+        known = torch.where(present, share, 0)
+        scores.append(known.sum(1) / present.sum(1))
+    return torch.stack(scores, 1)
 
 
 def weighted_tail(

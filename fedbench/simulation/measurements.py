@@ -263,6 +263,68 @@ class ExamplePlan:
 
         return self._within_memory(measure, _GROUP)
 
+    @torch.no_grad()
+    def class_counts(self, w: Tensor) -> Tensor:
+        """Return each client's examples per class: correct, labelled, predicted, [C, 3, classes].
+
+        The counts are float64. Every example must have one label.
+
+        Args:
+            w: One model [P], or one model per client [C, P], on any device.
+
+        Raises:
+            OutOfMemory: If a single example does not fit.
+        """
+        shared = w.dim() == 1
+        count = self._flat_counts if shared else self._grouped_counts
+        return self._within_memory(partial(count, w), 1 if shared else _GROUP)
+
+    def _flat_counts(self, w: Tensor) -> Tensor:
+        def predict(rows: Tensor) -> Tensor:
+            return self._predict(w, rows).max(-1).indices
+
+        blocks = self.index.split(self._examples_at_once(1))
+        predicted = torch.cat(self.engine.map(predict, blocks, threads=self.threads))
+        device = self.index.device
+        clients = torch.arange(len(self.ids), device=device)
+        owner = clients.repeat_interleave(to_device(self.counts, device))
+        return self._counted(owner, self.data.labels(self.index), predicted)
+
+    def _grouped_counts(self, w: Tensor) -> Tensor:
+        device = self.data.x.device
+
+        def predict(group: _Group) -> Tensor:
+            models = w.index_select(0, group.clients.to(w.device)).to(device)
+            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
+            return logits.max(-1).indices
+
+        groups = self._groups()
+        shape = (len(self.ids), 3, self.data.classes)
+        totals = torch.zeros(shape, dtype=torch.float64, device=device)
+        predictions = self.engine.map(predict, groups, threads=self.threads)
+        for group, predicted in zip(groups, predictions, strict=True):
+            real = group.weight > 0
+            owner = group.clients.unsqueeze(1).expand_as(real)
+            labels = self.data.labels(group.rows)
+            totals += self._counted(owner[real], labels[real], predicted[real])
+        return totals
+
+    def _counted(
+        self,
+        owner: Tensor,
+        y: Tensor,
+        predicted: Tensor,
+    ) -> Tensor:
+        """Return the counts of examples [M], given their clients' positions."""
+        clients = len(self.ids)
+        classes = self.data.classes
+        start = owner * classes
+        correct = (start + y)[predicted == y]
+        counts = []
+        for cells in (correct, start + y, start + predicted):
+            counts.append(torch.bincount(cells, minlength=clients * classes))
+        return torch.stack(counts).double().view(3, clients, classes).transpose(0, 1)
+
     def logits(self, w: Tensor) -> Tensor:
         """Return the outputs of one model w [P], [M, classes]."""
 

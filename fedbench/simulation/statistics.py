@@ -22,6 +22,7 @@ from fedbench.core.types import (
     Outputs,
     ServerInit,
     State,
+    Step,
     weighted_sum,
 )
 
@@ -194,10 +195,8 @@ class _Around:
         info: ClientInfo,
     ) -> State:
         """Return the local variables after a step."""
-        before = local[STATISTICS]
-        whole = _WholeModels(oracle, local["w"], before, moves=self.constant is None)
-        after = self.algo.step(whole, msg, _without(local), batch, info)
-        return {**after, STATISTICS: before if whole.moved is None else whole.moved}
+        take_step = moving(self.algo.step, self.constant is None)
+        return take_step(oracle, msg, local, batch, info)
 
     def finish(
         self,
@@ -235,6 +234,29 @@ class _Around:
         """Return the models to evaluate."""
         w = self.algo.deploy(_without(server), _without(clients))
         return with_own_statistics(w, server, clients)
+
+
+def moving(step: Step, moves: bool) -> Step:
+    """Return a local step after which the local variables have new running statistics.
+
+    Args:
+        step: A step on models without statistics.
+        moves: Whether BatchNorm normalises by the batch. If not, the statistics are constants.
+    """
+
+    def take_step(
+        oracle: Oracle,
+        msg: State,
+        local: State,
+        batch: Batch,
+        info: ClientInfo,
+    ) -> State:
+        before = local[STATISTICS]
+        whole = _WholeModels(oracle, local["w"], before, moves)
+        after = step(whole, msg, _without(local), batch, info)
+        return {**after, STATISTICS: before if whole.moved is None else whole.moved}
+
+    return take_step
 
 
 def with_own_statistics(

@@ -24,17 +24,21 @@ FORMS = {
 OWN = {"fedcorr": 12, "fedcorr_adafed": 12}
 # where some clients take part
 PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}
+# where the model has a body
+HEADS = {"fedper", "lgfedavg", "fedrep", "fedbabu"}
 
 
 def runs(form: str, rounds: int) -> list[str]:
     """The overrides of every method in one form."""
     part = "participation" in FORMS[form]
     # STEM is for all clients
-    names = sorted(set(options("algo")) - {"_none", "stem" if part else ""})
+    names = set(options("algo")) - {"_none", "stem" if part else ""}
+    if "model=linear" in FORMS[form]:
+        names -= HEADS
     own = PARTIAL if part else {}
     return [
         f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}"
-        for n in names
+        for n in sorted(names)
     ]
 
 

@@ -54,6 +54,16 @@ def test_it_counts_the_examples_of_a_round_and_of_every_evaluation(clock):
     )
 
 
+def test_it_counts_the_steps_before_every_evaluation(clock):
+    """Fine-tuning for three epochs, at the beginning and after rounds 10 and 20."""
+    keys = ["local.batch_size=full", "eval_every=10", "rounds=20"]
+    plain, _ = estimate(prepared(*keys), 20)
+    run = prepared(*keys, "finetune.epochs=3")
+    seconds, _ = estimate(run, 20)
+    steps = 3 * 3 * 0.3 * run.data.train.counts.sum()
+    assert seconds == pytest.approx(plain + steps, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("rounds", "keys", "tests", "trains"),
     [

@@ -34,7 +34,7 @@ NEEDS = (
 # a row per class, in the order of NEEDS: 0 is allowed, any other number the place of the reason
 TABLE = """
 fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fedsam propfair: 0 0 0 0 0 0 0 0 0 0
-fedper lgfedavg fedrep fedbn silobn fixbn:                                0 0 0 0 0 0 0 0 0 0
+fedper lgfedavg fedrep fedbn silobn fixbn fedavg_ft fedbabu:              0 0 0 0 0 0 0 0 0 0
 moon fedntd fedlc feddecorr fedrod:                                       0 0 0 0 0 0 0 0 0 0
 fedsps ditto apfl pfedme local_adam naive_adaptive fedspeed:              0 0 0 0 0 0 0 0 0 0
 fednova gifair/form=local:                                                0 0 0 0 0 1 0 0 0 14

@@ -1,0 +1,265 @@
+"""Fine-tuning: local training of every client's model before it is evaluated.
+
+Nothing of it survives the evaluation: the states of server and clients, the traffic and the count
+of local steps are those of a run without it.
+"""
+
+import copy
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.optim import Optimizer
+from fedbench.core.randomness import Purpose
+from fedbench.core.types import ClientInfo, State, Step
+from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.simulation.cohort import Cohort
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.evaluation import Evaluation, class_scores
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Snapshot
+from fedbench.simulation.measurements import ExamplePlan, Measurements
+from fedbench.simulation.statistics import STATISTICS, moving, with_own_statistics
+from fedbench.simulation.task import Task
+
+
+class Tuned(NamedTuple):
+    """Result of an evaluation after fine-tuning."""
+
+    evaluation: Evaluation
+    steps: int  # local steps of all clients
+
+
+@dataclass(eq=False)
+class FineTuning:
+    """Fine-tuning of the clients of a run.
+
+    Every client takes local steps on the cross-entropy of its training examples, with the local
+    solver of the run and fresh buffers.
+
+    Attributes:
+        run: The model of the run, whose vectors [P] clients are judged on.
+        task: The same model, whose vectors [W] also contain the frozen parameters that are moved.
+        moved: Which values of such a vector are moved, [W]. If None, all.
+        engine: Engine for ``task``.
+        work: The local work before an evaluation.
+        lr: The learning rate. If None, the rate of the last finished round.
+        solver: The local solver.
+        seed: Random seed of the run.
+        moving: Number of rounds in which running statistics move; later, they are constants.
+    """
+
+    run: Task
+    task: Task
+    moved: Tensor | None
+    engine: Engine
+    work: LocalWork
+    lr: float | None
+    solver: Optimizer
+    seed: int
+    moving: float = inf
+    _cohort: Cohort | None = field(default=None, init=False)
+    _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict, init=False)
+
+    def evaluate(
+        self,
+        algo: Algorithm,
+        snapshot: Snapshot,
+        data: FederatedDataset,
+        before: Evaluation,
+    ) -> Tuned:
+        """Return the evaluation after fine-tuning.
+
+        A client without training examples keeps its measurements.
+
+        Args:
+            algo: The method.
+            snapshot: The server's and the clients' states.
+            data: The data set.
+            before: The evaluation without fine-tuning, of the same clients and examples.
+        """
+        trained = before.n_train > 0
+        ids = before.ids[trained]
+        if not len(ids):
+            return Tuned(before, 0)
+        done = snapshot.round
+        tau = self.work.tau(ids, data.train.counts[ids], self.seed, done)
+        cohort = self._cohort_of(ids, tau, data)
+
+        lr = self.lr or self.work.rate(max(0, done - 1))
+        info = cohort.info("uniform", done)
+        info = replace(info, lr=torch.full_like(info.lr, lr))
+        train = not np.isnan(before.train_loss).all()
+        method = self._method(algo, data, done, train, classes=bool(before.scores))
+        measured = cohort.train(method, snapshot.server, snapshot.clients, info, done).uploads
+
+        def after(values: np.ndarray, name: str) -> np.ndarray:
+            changed: np.ndarray = values.copy()
+            changed[trained] = measured[name].numpy(force=True)
+            return changed
+
+        changes: dict[str, Any] = {
+            "scores": {k: after(v, f"{k}_scores") for k, v in before.scores.items()}
+        }
+        for split in ("test", "validation"):
+            sums = getattr(before, split)
+            if sums is not None:
+                correct = after(sums.correct, f"{split}_correct")
+                loss = after(sums.loss, f"{split}_loss")
+                changes[split] = sums._replace(correct=correct, loss=loss)
+        if train:
+            changes["train_loss"] = after(before.train_loss, "train_loss")
+        return Tuned(replace(before, **changes), int(tau.sum()))
+
+    def _cohort_of(
+        self,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+    ) -> Cohort:
+        """Return the clients with their local work; the last cohort if it is the same."""
+        last = self._cohort
+        if last is None or last.data is not data or not np.array_equal(last.ids, ids):
+            measurements = Measurements(self.task, self.engine)
+            last = Cohort(
+                ids,
+                tau,
+                data,
+                self.work,
+                measurements,
+                self.seed,
+                Purpose.FINETUNE,
+            )
+            self._cohort = last
+            self._plans.clear()
+        return last
+
+    def _method(
+        self,
+        algo: Algorithm,
+        data: FederatedDataset,
+        round: int,
+        train: bool,
+        classes: bool,
+    ) -> Algorithm:
+        """Return a method whose clients train their models and upload their measurements."""
+        trained = sum(self.task.layout.sizes[: self.task.parameters])
+        has_statistics = trained < self.task.size
+
+        def start(
+            server: State,
+            clients: State,
+            info: ClientInfo,
+        ) -> State:
+            judged = algo.deploy(server, clients).expand(len(info.id), -1)
+            models = self._completed(judged)
+            w = models[:, :trained]
+            local = {"w": w, **self.solver.init(w)}
+            return {**local, STATISTICS: models[:, trained:]} if has_statistics else local
+
+        def finish(
+            server: State,
+            clients: State,
+            local: State,
+            info: ClientInfo,
+        ) -> tuple[State, State]:
+            ids = info.id.flatten().numpy(force=True)
+            models = with_own_statistics(local["w"], {}, local)
+            return self._measured(data, ids, models, train, classes), {}
+
+        step: Step = Descent(_masked(self.solver, self.moved))
+        if has_statistics:
+            step = moving(step, round < self.moving)
+        return Algorithm(start=start, step=step, finish=finish)
+
+    def _completed(self, judged: Tensor) -> Tensor:
+        """Return models [c, W], given the models [c, P] that clients are judged on."""
+        if self.task is self.run:
+            return judged
+        values = {}
+        for name, v in self.run.constants.items():
+            values[name] = v.expand(len(judged), *v.shape)
+        values |= self.run.layout.named(judged)
+        return torch.cat([values[name].flatten(1) for name in self.task.layout.names], 1)
+
+    def _measured(
+        self,
+        data: FederatedDataset,
+        ids: np.ndarray,
+        models: Tensor,
+        train: bool,
+        classes: bool,
+    ) -> State:
+        """Return the sums of losses and of correct examples of clients [c], by split.
+
+        With ``classes``, the scores over classes [c, 2] are returned, too.
+        """
+        splits: dict[str, Rows | None] = {
+            "test": data.test,
+            "validation": data.validation,
+            "train": data.train if train else None,
+        }
+        sums = {}
+        for split, rows in splits.items():
+            if rows is None:
+                continue
+            place = split, ids.tobytes()
+            plan = self._plans.get(place)
+            if plan is None:
+                plan = ExamplePlan(self.task, data, rows, ids, self.engine, threads=False)
+                self._plans[place] = plan
+            loss, *correct = plan.sums(models, hits=split != "train")
+            sums[f"{split}_loss"] = loss
+            if split == "train":
+                continue
+            sums[f"{split}_correct"] = correct[0]
+            if classes:
+                sums[f"{split}_scores"] = class_scores(plan.class_counts(models))
+        return sums
+
+
+def tuned_task(task: Task, names: Set[str]) -> Task:
+    """Return a task of the same model in which the parameters ``names`` can be moved.
+
+    It is the same task unless one of them is frozen.
+    """
+    frozen = task.constants.keys() - set(task.layout.names)
+    if not names & frozen:
+        return task
+    model = copy.deepcopy(task.model).requires_grad_()
+    kept = frozen - names
+    tuned = Task(model, task.device, task.dtype, task.bf16, frozen=kept)
+    tuned.constants = {name: task.constants[name] for name in kept}
+    return tuned
+
+
+def moved_values(task: Task, names: Set[str]) -> Tensor | None:
+    """Return which trained values of a task's vectors belong to the parameters ``names``.
+
+    None if all of them do.
+    """
+    trained = task.layout.names[: task.parameters]
+    if names >= set(trained):
+        return None
+    chosen = torch.tensor([name in names for name in trained])
+    sizes = torch.tensor(task.layout.sizes[: task.parameters])
+    return chosen.repeat_interleave(sizes).to(task.device)
+
+
+def _masked(solver: Optimizer, moved: Tensor | None) -> Optimizer:
+    """Return a solver to which only the values ``moved`` [W] exist; if None, the same one."""
+    if moved is None:
+        return solver
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        d, new = solver.update(torch.where(moved, g, 0), state)
+        # weight decay would move the others
+        return torch.where(moved, d, 0), new
+
+    return Optimizer(solver.init, update)
