@@ -106,7 +106,8 @@ class CapturedOracle(OracleWrapper):
         """
         arguments = [w, *batch[:4], *more]  # all fields that are tensors
         tensors = [v for v in arguments if v is not None]
-        signature = (name, batch.training, *((v.shape, v.dtype) for v in tensors))
+        shapes = [(v.shape, v.dtype) for v in tensors]
+        signature = (name, *shapes, batch.training)
         graph = self.graphs.get(signature)
         if graph is not None:
             torch._foreach_copy_(graph.inputs, tensors)

@@ -29,6 +29,7 @@ from fedbench.simulation.oracles import LoopOracle, VmapOracle
 from fedbench.simulation.personal import PERSONAL, with_personal_part
 from fedbench.simulation.statistics import STATISTICS, TOOK_PART, with_statistics
 from fedbench.simulation.task import Task
+from tests.simulation.test_captured import Again
 
 CPU = torch.device("cpu")
 DATA = federation()  # the first, sixth and seventh client have 1, 10 and 2 training examples
@@ -159,6 +160,21 @@ def test_a_single_example_is_normalised_by_the_running_statistics(kind):
     assert torch.allclose(trained[1][:, :size], evaluated[1][:, :size], atol=1e-12)
     assert torch.equal(trained[1][:, size:], w[:, size:])
     assert not evaluated[1][:, size:].any()
+
+
+@pytest.mark.parametrize("kind", [LoopOracle, VmapOracle])
+def test_captured_steps(kind):
+    """As on a GPU: a repeated step of either mode moves the statistics of its own models."""
+    task = task_with()
+    captured = Again(kind(task))
+    for k in range(5):
+        w = first(task).expand(2, -1) + 0.1 * k
+        for training in (True, False):
+            batch = batch_of([4, 6], training)
+            ours = captured.loss_and_grad(w, batch)
+            theirs = kind(task).loss_and_grad(w, batch)
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert captured.replayed == 4
 
 
 # ---- rounds, against torch's modules
