@@ -42,7 +42,8 @@ from fedbench.core.options import (
 )
 from fedbench.core.validation import checked, fault
 
-Sampling = Literal["uniform", "size"]
+Sampling = Literal["uniform", "size", "power_of_choice", "loss"]
+BY_LOSSES = ("power_of_choice", "loss")  # samplings that measure losses
 LocalTest = Literal["auto", "split", "official", "central", "others"]
 Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
@@ -217,12 +218,14 @@ class Keys(_Keys):
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
             int.
+        sampling_candidates: Clients whose losses are measured, like ``participation``; None for all.
         tracker: The tracker; without a tracker, its target is None.
     """
 
     rounds: Natural
     participation: Participation
     sampling: Sampling
+    sampling_candidates: Participation | None
     seed: Natural
     eval_every: Count
     eval_train_every: Count
@@ -407,6 +410,12 @@ def _refuse_contradictions(keys: Keys) -> None:
             raise RequestError(
                 f"keep_clients names round {t}, which is not evaluated with {settings}"
             )
+    if keys.sampling_candidates is not None and keys.sampling not in BY_LOSSES:
+        raise WrongValue(
+            "sampling_candidates",
+            f"must be null with sampling={keys.sampling}, got {keys.sampling_candidates}; it is "
+            f"for sampling={' or sampling='.join(BY_LOSSES)}",
+        )
     if keys.seed in keys.tuned_on:
         used = f"tuned_on={config_value(keys.tuned_on)}"
         raise RequestError(

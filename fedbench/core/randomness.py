@@ -67,6 +67,7 @@ class Purpose(enum.IntEnum):
     DOWNLINK = 23
     SKETCH = 24
     LOST = 25
+    CANDIDATES = 27  # which clients are asked for their losses
 
 
 class DataPurpose(enum.IntEnum):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fedbench
-from fedbench.config.schema import LocalConfig, RunConfig
+from fedbench.config.schema import BY_LOSSES, LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Descent, Stage
 from fedbench.core.config_values import Tree
@@ -46,6 +46,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
+from fedbench.simulation.selection import LossSelection
 from fedbench.simulation.task import Task
 
 _FEW = 2  # number of examples on which a user's model is tried
@@ -64,6 +65,7 @@ class PreparedRun:
         engine: The engine that trains the clients.
         w: The initial model [P].
         sampler: Function that draws the cohorts.
+        selection: Selection of the cohorts by losses, in the place of ``sampler``, or None.
         sample: Ids of the evaluated clients, ascending. If None, all clients.
         tracker: The tracker that follows the run.
         scenario: The scenario around the method.
@@ -84,6 +86,7 @@ class PreparedRun:
     scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
     facts: Fields = field(default_factory=dict)
+    selection: LossSelection | None = None
 
     @property
     def shared_w(self) -> Tensor:
@@ -140,6 +143,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)
 
+    selection = _selection(config, data)
     scenario = Scenario()
     if config.scenarios:
         population = Population(
@@ -149,6 +153,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             participation=config.participation,
             rounds=sum(stage.rounds for stage in stages),
             by_size=config.sampling == "size",
+            selection=f"sampling={config.sampling}" if selection else "",
             shapes=task.shared.shapes,
         )
         scenario = build_scenarios(config.scenarios, config.algo, stages, population)
@@ -181,6 +186,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             for name, metric in config.metrics.items()
         ),
         facts=_facts(config, data, task, engine) | scenario.facts,
+        selection=selection,
     )
 
 
@@ -320,6 +326,7 @@ def _stages(
     """
     count = data.num_clients
     _check_number("participation", config.participation, count, everyone="1.0")
+    _check_number("sampling_candidates", config.sampling_candidates, count, everyone="null")
     _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
 
     able = int((data.train.counts > 0).sum())
@@ -351,6 +358,51 @@ def _check_number(
         raise RequestError(f"{key}={number} exceeds the number of clients, {clients}; {remedy}")
 
 
+def _selection(config: RunConfig, data: FederatedDataset) -> LossSelection | None:
+    """Return the selection of cohorts by losses; None if there is none, or all clients take part.
+
+    Raises:
+        RequestError: If there are fewer candidates than clients in a cohort.
+    """
+    if config.sampling not in BY_LOSSES:
+        return None
+    count = data.num_clients
+    candidates = 1.0
+    if config.sampling_candidates is not None:
+        candidates = config.sampling_candidates
+    size, asked = (cohort_size(share, count) for share in (config.participation, candidates))
+    if asked < size:
+        raise RequestError(
+            f"sampling_candidates={candidates} asks {asked} clients, fewer than the {size} of "
+            f"participation={config.participation}; raise it, or use null for all clients"
+        )
+    if size >= (data.train.counts > 0).sum():
+        return None
+    return LossSelection(config.sampling, config.participation, candidates)
+
+
+def _misfit_of_sampling(config: RunConfig, stage: Stage, partial: bool) -> str:
+    """Return the reason why the sampling does not fit a stage; empty if it fits.
+
+    Args:
+        config: The configuration.
+        stage: The stage.
+        partial: Whether a cohort leaves out some clients with training examples.
+    """
+    algorithm = stage.algorithm
+    sampling = config.sampling
+    if sampling in ("size", "power_of_choice") and algorithm.weights == "size":
+        keys = [key for key, value in config.algo.options.items() if value == "size"]
+        remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
+        return f"counts large clients twice, by its weights and by sampling={sampling}; set {remedy}"
+    if sampling != "uniform" and algorithm.uniform and partial:
+        reason = algorithm.uniform
+        return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"
+    if sampling in BY_LOSSES and (stage.sampler or stage.eligible or stage.after):
+        return f"has stages with cohorts of their own, got sampling={sampling}; use uniform"
+    return ""
+
+
 def _misfit(
     config: RunConfig,
     data: FederatedDataset,
@@ -368,14 +420,8 @@ def _misfit(
         partial: Whether a cohort leaves out some clients with training examples.
     """
     algorithm = stage.algorithm
-    if config.sampling == "size":
-        if algorithm.weights == "size":
-            keys = [key for key, value in config.algo.options.items() if value == "size"]
-            remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
-            return f"counts large clients twice, by its weights and by sampling=size; set {remedy}"
-        if algorithm.uniform and partial:
-            reason = algorithm.uniform
-            return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"
+    if fault := _misfit_of_sampling(config, stage, partial):
+        return fault
     if algorithm.everyone and (stage.sampler or stage.eligible or partial):
         return (
             "needs all clients in every round, and in every stage, participation=1.0, "

@@ -21,6 +21,7 @@ Demand: TypeAlias = Literal[
     "up",  # uploads are compressed
     "down",  # the broadcast is compressed
     "unsent",  # part of an upload may never be sent
+    "selection",  # cohorts are selected by losses
 ]
 
 
@@ -87,6 +88,8 @@ _APART: dict[tuple[Demand, Demand], str] = {
     ("privacy", "rule"): "its sensitivity is not C/m̃",
     ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
     ("privacy", "weights"): "its weights are the same for all, and known before",
+    ("selection", "privacy"): "the losses that select the clients are private",
+    ("selection", "down"): "the clients that are asked for losses would need reference models",
 }
 
 
