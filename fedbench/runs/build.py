@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import fedbench
 from fedbench.config.schema import BY_LOSSES, LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.algorithm import Algorithm, Descent, Stage
-from fedbench.core.config_values import Tree
+from fedbench.core.algorithm import WHOLE_MODEL, Algorithm, Descent, Stage
+from fedbench.core.config_values import Tree, config_value
 from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.optim import sgd
@@ -118,13 +118,14 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     dtype = torch.float64 if precision == "float64" else torch.float32  # dtype of the parameters
     data = shared_data(config).to(device, dtype)
     model = _model(config, data)
+    frozen = tensors_of(model, config.parts.frozen, "parts.frozen")
     task = Task(
         model,
         device,
         dtype,
         bf16=precision == "bf16",
-        frozen=tensors_of(model, config.parts.frozen, "parts.frozen"),
-        personal=tensors_of(model, _personal_part(config, data, model), "parts.personal"),
+        frozen=frozen,
+        personal=_personal_part(config, data, model, frozen),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
@@ -214,7 +215,7 @@ def _with_personal_part(
     function = step.gradient if isinstance(step, Descent) else step
     if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
         fault = "has a local step of your own"
-    if not shared:
+    if not shared and stage.algorithm.personal_part != WHOLE_MODEL:
         fault = "would share nothing"
     remedy = "set parts.personal=[], or to other parts, or use another model"
     if fault:
@@ -453,13 +454,26 @@ def _personal_part(
     config: RunConfig,
     data: FederatedDataset,
     model: nn.Module,
-) -> Sequence[str]:
-    """Return the words and patterns of the parameters that clients keep."""
-    if config.parts.personal is not None:
-        return config.parts.personal
+    frozen: frozenset[str],
+) -> frozenset[str]:
+    """Return the names of the parameters that clients keep.
+
+    Raises:
+        RequestError: If ``parts.personal`` does not fit the model or the method.
+    """
+    chosen = config.parts.personal
     sizes = [p.numel() for p in model.parameters()]
     first, *_ = _method(config, data, sizes)
-    return first.algorithm.personal_part
+    own = first.algorithm.personal_part
+    if own == WHOLE_MODEL:
+        if chosen is not None:
+            raise RequestError(
+                f"{config.names.algo} leaves all parameters with the clients, got "
+                f"parts.personal={config_value(chosen)}; remove it, or use another method"
+            )
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        return frozenset(trained - frozen)
+    return tensors_of(model, own if chosen is None else chosen, "parts.personal")
 
 
 def _method(

@@ -57,6 +57,7 @@ class Reason(Enum):
         "its exchange before the first round needs the same number of steps from every client"
     )
     COIN = "sampling depends on more than coin flips at a known rate"
+    APART = "its clients' messages, if there are any, are not averaged"
 
 
 # demands that each kind of method refuses
@@ -76,6 +77,9 @@ _REFUSED: dict[str, dict[Demand, Reason]] = {
     "moments": {"message": Reason.MOMENTS, "down": Reason.MOMENTS},
     "moments down": {"down": Reason.MOMENTS},
     "equal steps": {"partial": Reason.EQUAL_STEPS},
+    "apart": dict.fromkeys(
+        ("message", "rule", "norm_clip", "privacy", "up", "down", "unsent", "weights"), Reason.APART
+    ),
     "visits": dict.fromkeys(("away", "partial", "rule", "privacy"), Reason.VISITS),
     "unknown": dict.fromkeys(
         ("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN

@@ -347,7 +347,7 @@ class Participants:
         self.client_steps = self.plan.steps
         if self.algo.personal is not None:
             self.client_steps += int(self._personal_steps(self.plan.receivers).sum())
-        # whether the model is part of the message to the cohort
+        # whether the broadcast's model is sent with the message to the cohort
         self._sends_model = self.plan.asked is None
         if self.plan.asked is not None:
             w = self.algo.broadcast(self.server)["w"]
@@ -401,6 +401,8 @@ class Participants:
         instructions = algo.instruct(self.server, info)
         of_one_client = {k: v[:1] for k, v in instructions.items()}
         self.bytes_down += nbytes(of_one_client) * len(self.plan.receivers)
+        if "w" in instructions:
+            self._sends_model = False
         return replace(info, probe=probe | instructions)
 
     def train(
