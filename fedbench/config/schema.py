@@ -34,6 +34,7 @@ from fedbench.core.options import (
     Integer,
     LabelNoise,
     Natural,
+    Number,
     Positive,
     PositiveShare,
     Schedule,
@@ -44,6 +45,8 @@ from fedbench.core.validation import checked, fault
 
 Sampling = Literal["uniform", "size", "power_of_choice", "loss"]
 BY_LOSSES = ("power_of_choice", "loss")  # samplings that measure losses
+# the source's own, none, or means and standard deviations per channel
+Normalise: TypeAlias = Literal["source", "none"] | tuple[tuple[Number, ...], tuple[Positive, ...]]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
 Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
@@ -152,6 +155,7 @@ class DataConfig(_Keys):
     Attributes:
         partition: The partition, or None if the source assigns examples to clients.
         seed: Random seed of the partition and the split; the run's seed if ``data.seed`` is null.
+        normalise: Normalisation of images; means and deviations are in units of the full range.
         mirrors: Servers to try for missing files before the published addresses.
     """
 
@@ -164,6 +168,7 @@ class DataConfig(_Keys):
     seed: Natural
     download: StrictBool
     validation: HalfOpenUnit
+    normalise: Normalise
     partition: Section | None = None
     clients: Count | None = None
     test_clients: Count | None = None
@@ -218,7 +223,8 @@ class Keys(_Keys):
     Attributes:
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
             int.
-        sampling_candidates: Clients whose losses are measured, like ``participation``; None for all.
+        sampling_candidates: Clients whose losses are measured, as for ``participation``; None for
+            all.
         tracker: The tracker; without a tracker, its target is None.
     """
 
@@ -318,6 +324,7 @@ _REMEDIES = {
     "participation": "1.0 is all clients, a lower number is a share of them, "
     "and a number above 1 is a count",
     "seed": "for several seeds type -m seed=0,1,2",
+    "data.normalise": "a list has means and positive deviations, such as [[0.5],[0.25]]",
     "data.seed": "use null for the run's seed",
 }
 TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}

@@ -365,7 +365,7 @@ def _selection(config: RunConfig, data: FederatedDataset) -> LossSelection | Non
     Raises:
         RequestError: If there are fewer candidates than clients in a cohort.
     """
-    if config.sampling not in BY_LOSSES:
+    if config.sampling == "uniform" or config.sampling == "size":
         return None
     count = data.num_clients
     candidates = 1.0
@@ -395,7 +395,9 @@ def _misfit_of_sampling(config: RunConfig, stage: Stage, partial: bool) -> str:
     if sampling in ("size", "power_of_choice") and algorithm.weights == "size":
         keys = [key for key, value in config.algo.options.items() if value == "size"]
         remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
-        return f"counts large clients twice, by its weights and by sampling={sampling}; set {remedy}"
+        return (
+            f"counts large clients twice, by its weights and by sampling={sampling}; set {remedy}"
+        )
     if sampling != "uniform" and algorithm.uniform and partial:
         reason = algorithm.uniform
         return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"

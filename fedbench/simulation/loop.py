@@ -292,8 +292,8 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
     plan = scenario.plan(plan)
     if asked is None:
         return plan
-    counts = {_ASKED: len(asked.ids), _SAMPLED: len(plan.receivers)}
-    return replace(plan, notes=plan.notes | counts)
+    answers = {_ASKED: len(asked.ids), _SAMPLED: len(plan.receivers)}
+    return replace(plan, notes=plan.notes | answers)
 
 
 def ask(

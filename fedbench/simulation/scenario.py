@@ -44,8 +44,8 @@ class RoundPlan:
         idle: Function that returns the server's state after a round without results.
         reported: Function that returns the measurements, by name, that the clients ``ids`` [C]
             report to the server.
-        asked: The candidates from which the clients were selected by their losses; None if no losses
-            were measured.
+        asked: The candidates from which the clients were selected by their losses; None if no
+            losses were measured.
         notes: Numbers for the record of the round, by column.
         kept: Entries of the server's state after the round, regardless of the method.
     """
