@@ -251,6 +251,7 @@ def snapshots(
     resume=None,
     observers=(),
     scenario=None,
+    selection=None,
 ):
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
@@ -260,7 +261,9 @@ def snapshots(
     stages = stages_of(algo, rounds, data.num_clients)
     try:
         draw = sampler or sample_cohort(participation)
-        options = {"observers": observers, **({} if scenario is None else {"scenario": scenario})}
+        options = {"observers": observers, "selection": selection}
+        if scenario is not None:
+            options["scenario"] = scenario
         run = simulated(
             stages, task, data, work, engine, w, seed, draw, allocator, resume, **options
         )

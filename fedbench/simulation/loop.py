@@ -275,13 +275,15 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
         ids = selection.cohort_of(round, asked, len(able), seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
 
-    # entries that a later stage keeps are hidden from the method; ``end_round`` adds them again
+    # entries that a later stage keeps, and columns of the record, are hidden from the method;
+    # ``end_round`` adds them again
+    hidden = stage.keep if asked is None else (*stage.keep, *_NOTES)
     server = snapshot.server
     plan = RoundPlan(
         algorithm=stage.algorithm,
         seed=seed,
         round=round,
-        server={k: v for k, v in server.items() if k not in (*stage.keep, *_NOTES)},
+        server={k: v for k, v in server.items() if k not in hidden},
         able=able,
         ids=ids,
         receivers=ids,
