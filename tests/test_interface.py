@@ -15,7 +15,7 @@ ALGORITHMS = """
     fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fednova scaffold qfedavg afl term ditto
     fedmgda adafed fedfa adafedadam naive_adaptive local_adam fedcada fafed stem fedsps fedcorr
     fedfv propfair gifair fedmdfg drfa fedheal feddyn fedexp fedcm mimelite fedsam mofedsam fedspeed
-    pfedme apfl fedper lgfedavg fedrep
+    pfedme apfl fedper lgfedavg fedrep local fedamp
 """
 DATA = """
     synthetic_leaf synthetic_iid synthetic_0_0 synthetic_0.5_0.5 synthetic_1_1 mnist_2class

@@ -84,7 +84,7 @@ SOLVERS = {
     "nesterov": {"momentum": 0.5, "nesterov": True},
     "decay and clipping": {"weight_decay": 0.01, "clip_norm": 0.3},
 }
-PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme apfl".split()
+PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme apfl fedamp".split()
 OWN_MOMENTUM = "fedfa naive_adaptive local_adam fedcada fafed stem".split()
 
 

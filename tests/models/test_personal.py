@@ -48,7 +48,7 @@ def test_which_methods_can_have_personal_parts():
         "fedavg", "fedavgm", "fedprox", "fedadagrad", "fedyogi", "fedadam", "fedams", "fednova",
         "scaffold", "qfedavg", "afl", "term", "fedmgda", "adafed", "fedfa", "adafedadam", "fedsps",
         "fedfv", "propfair", "gifair", "fedmdfg", "drfa", "fedheal", "feddyn", "fedexp", "fedsam",
-        "fedper", "lgfedavg", "fedrep",
+        "fedper", "lgfedavg", "fedrep", "local",
     }  # fmt: skip
 
 
