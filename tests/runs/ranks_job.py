@@ -29,12 +29,13 @@ PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}
 def runs(form: str, rounds: int) -> list[str]:
     """The overrides of every method in one form."""
     part = "participation" in FORMS[form]
-    # STEM is for all clients
-    names = sorted(set(options("algo")) - {"_none", "stem" if part else ""})
+    names = set(options("algo")) - {"_none"}
+    if part:
+        names -= {"stem", "fedamp"}  # which are for all clients
     own = PARTIAL if part else {}
     return [
         f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}"
-        for n in names
+        for n in sorted(names)
     ]
 
 
