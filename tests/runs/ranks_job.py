@@ -32,6 +32,8 @@ def runs(form: str, rounds: int) -> list[str]:
     names = set(options("algo")) - {"_none"}
     if part:
         names -= {"stem", "fedamp"}  # which are for all clients
+    if "linear" in FORMS[form]:
+        names -= {"fedper", "lgfedavg", "fedrep"}  # the linear model is all head
     own = PARTIAL if part else {}
     return [
         f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}"
