@@ -175,6 +175,32 @@ def pfedme(
     return w, np.array(own)
 
 
+def local(clients, w):
+    """As a method without personal parts, which the run adds."""
+    for lr in clients.rates:
+        w = w - clients.weights("uniform") @ clients.updates(w, lr)
+    return w
+
+
+def fedamp(clients, w, alpha=1e4, lam=1.0, sigma=1e6):
+    own = [w] * clients.count
+    for lr in clients.rates:
+        ends = []
+        for k in clients.all:
+            mixture = own[k].copy()
+            for j in clients.all:
+                if j != k:
+                    near = np.exp(-np.sum((own[k] - own[j]) ** 2) / sigma)
+                    mixture += alpha * near / sigma * (own[j] - own[k])
+
+            def pulled(k, v, mixture=mixture):
+                return clients.grad(k, v) + lam / alpha * (v - mixture)
+
+            ends.append(clients.train(k, own[k], lr, pulled))
+        own = ends
+    return np.mean(own, 0), np.array(own)
+
+
 def apfl(
     clients,
     w,

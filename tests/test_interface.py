@@ -16,7 +16,7 @@ ALGORITHMS = """
     fedmgda adafed fedfa adafedadam naive_adaptive local_adam fedcada fafed stem fedsps fedcorr
     fedfv propfair gifair fedmdfg drfa fedheal feddyn fedexp fedcm mimelite fedsam mofedsam fedspeed
     pfedme apfl fedper lgfedavg fedrep moon fedntd fedlc feddecorr fedrod fedbn silobn fixbn
-    fedavg_ft fedbabu
+    fedavg_ft fedbabu local fedamp
 """
 DATA = """
     synthetic_leaf synthetic_iid synthetic_0_0 synthetic_0.5_0.5 synthetic_1_1 mnist_2class

@@ -28,7 +28,7 @@ def test_every_script_finds_what_it_imports(name):
 
 def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
     benchmark = script("fairness_benchmark.py")
-    assert len(benchmark.methods()) == 52
+    assert len(benchmark.methods()) == 54
     some = ["fedavg", "stem", "afl"]
     refused = benchmark.refusals("synthetic", some, ["participation=10"])
     assert set(refused) == {"stem", "afl"}

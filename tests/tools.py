@@ -85,7 +85,7 @@ SOLVERS = {
     "nesterov": {"momentum": 0.5, "nesterov": True},
     "decay and clipping": {"weight_decay": 0.01, "clip_norm": 0.3},
 }
-PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme apfl".split()
+PLAIN_STEPS = "scaffold fedsps feddyn fedcm mimelite mofedsam fedspeed pfedme apfl fedamp".split()
 OWN_MOMENTUM = "fedfa naive_adaptive local_adam fedcada fafed stem".split()
 
 
@@ -252,6 +252,7 @@ def snapshots(
     resume=None,
     observers=(),
     scenario=None,
+    selection=None,
 ):
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
@@ -263,7 +264,9 @@ def snapshots(
     ]
     try:
         draw = sampler or sample_cohort(participation)
-        options = {"observers": observers, **({} if scenario is None else {"scenario": scenario})}
+        options = {"observers": observers, "selection": selection}
+        if scenario is not None:
+            options["scenario"] = scenario
         run = simulated(
             stages, task, data, work, engine, w, seed, draw, allocator, resume, **options
         )

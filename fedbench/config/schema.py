@@ -34,6 +34,7 @@ from fedbench.core.options import (
     Integer,
     LabelNoise,
     Natural,
+    Number,
     OpenUnit,
     Positive,
     PositiveShare,
@@ -44,7 +45,10 @@ from fedbench.core.options import (
 )
 from fedbench.core.validation import checked, fault
 
-Sampling = Literal["uniform", "size"]
+Sampling = Literal["uniform", "size", "power_of_choice", "loss"]
+BY_LOSSES = ("power_of_choice", "loss")  # samplings that measure losses
+# the source's own, none, or means and standard deviations per channel
+Normalise: TypeAlias = Literal["source", "none"] | tuple[tuple[Number, ...], tuple[Positive, ...]]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
 Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
@@ -162,6 +166,7 @@ class DataConfig(_Keys):
     Attributes:
         partition: The partition, or None if the source assigns examples to clients.
         seed: Random seed of the partition and the split; the run's seed if ``data.seed`` is null.
+        normalise: Normalisation of images; means and deviations are in units of the full range.
         mirrors: Servers to try for missing files before the published addresses.
     """
 
@@ -174,6 +179,7 @@ class DataConfig(_Keys):
     seed: Natural
     download: StrictBool
     validation: HalfOpenUnit
+    normalise: Normalise
     partition: Section | None = None
     clients: Count | None = None
     test_clients: Count | None = None
@@ -260,12 +266,15 @@ class Keys(_Keys):
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an
             int.
         objective: The loss of the local steps; without one, its target is None.
+        sampling_candidates: Clients whose losses are measured, as for ``participation``; None for
+            all.
         tracker: The tracker; without a tracker, its target is None.
     """
 
     rounds: Natural
     participation: Participation
     sampling: Sampling
+    sampling_candidates: Participation | None
     seed: Natural
     eval_every: Count
     eval_train_every: Count
@@ -360,6 +369,7 @@ _REMEDIES = {
     "participation": "1.0 is all clients, a lower number is a share of them, "
     "and a number above 1 is a count",
     "seed": "for several seeds type -m seed=0,1,2",
+    "data.normalise": "a list has means and positive deviations, such as [[0.5],[0.25]]",
     "data.seed": "use null for the run's seed",
 }
 TOP_KEYS = {*SCENARIOS, *(field.name for field in fields(Keys))}
@@ -453,6 +463,12 @@ def _refuse_contradictions(keys: Keys) -> None:
             raise RequestError(
                 f"keep_clients names round {t}, which is not evaluated with {settings}"
             )
+    if keys.sampling_candidates is not None and keys.sampling not in BY_LOSSES:
+        raise WrongValue(
+            "sampling_candidates",
+            f"must be null with sampling={keys.sampling}, got {keys.sampling_candidates}; it is "
+            f"for sampling={' or sampling='.join(BY_LOSSES)}",
+        )
     if keys.seed in keys.tuned_on:
         used = f"tuned_on={config_value(keys.tuned_on)}"
         raise RequestError(

@@ -48,6 +48,7 @@ from fedbench.core.types import (
 from fedbench.core.validation import choice
 
 Weights = Literal["size", "uniform"]
+WHOLE_MODEL = ("*",)  # a ``personal_part`` that shares nothing
 
 
 class LocalPart(TypedDict):
@@ -409,13 +410,14 @@ class Algorithm:
             the server; or None.
         instruct: Computes numbers for the clients of a cohort before local training; they are added
             to ``info.probe``. Only here can a client's number depend on the whole cohort, as ranks
-            do. None if there are no such numbers.
+            do. Vectors "w" [C, P] are models that are sent in the place of the broadcast's, one to
+            each client. None if there are no such numbers.
         trials: Models that clients evaluate before ``update``; None if there are none.
         personal: A second local phase from the same broadcast, whose ``finish`` must upload
             nothing; None if there is none.
         personal_epochs: Number of epochs of the second phase. If None, that of the first phase.
         personal_part: Words and patterns (``fedbench.models.parts``) of the parameters that clients
-            keep, unless ``parts.personal`` is given.
+            keep, unless ``parts.personal`` is given; ``WHOLE_MODEL`` if clients share nothing.
         statistics: Policy for running statistics, unless ``parts.statistics`` is given: clients
             keep them ("local"), or the server averages them with the weights p_k ("average"). If
             None, they are averaged, and the model need not have any.

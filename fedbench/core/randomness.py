@@ -68,6 +68,7 @@ class Purpose(enum.IntEnum):
     SKETCH = 24
     LOST = 25
     FINETUNE = 26  # local steps before an evaluation
+    CANDIDATES = 27  # which clients are asked for their losses
     HELD_OUT = 28  # which clients never train
 
 

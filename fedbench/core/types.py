@@ -198,6 +198,7 @@ Kind = Literal[
     "moments down",  # second moments are only in the broadcast
     "equal steps",  # all clients must take the same number of steps
     "statistics",  # running statistics are averaged outside of the step
+    "apart",  # uploads are not averaged
     "visits",  # each round visits a single client, and every client in turn
 ]
 
@@ -232,7 +233,7 @@ Direction = Callable[[State, ClientInfo], Tensor]
 # (server state, cohort [C] with measurements at the broadcast model) -> client weights, [C]
 Weighting = Callable[[State, ClientInfo], Tensor]
 # (server state, cohort [C] with measurements at the broadcast model) -> numbers for the clients,
-# [C] each
+# [C] each, and possibly a model for each, "w" [C, P]
 Instruct = Callable[[State, ClientInfo], State]
 # (server state, uploads, cohort [C]) -> models to evaluate, "trials" [J, P], and by-products that
 # ``update`` needs

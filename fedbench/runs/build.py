@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fedbench
-from fedbench.config.schema import LocalConfig, RunConfig
+from fedbench.config.schema import BY_LOSSES, LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.config_values import Tree
@@ -56,6 +56,7 @@ from fedbench.simulation.objectives import refusal as fixed_loss
 from fedbench.simulation.objectives import with_objective
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
+from fedbench.simulation.selection import LossSelection
 from fedbench.simulation.task import Task, check_head
 
 _FEW = 2  # number of examples on which a user's model is tried
@@ -89,6 +90,7 @@ class PreparedRun:
         engine: The engine that trains the clients.
         w: The initial model [P].
         sampler: Function that draws the cohorts.
+        selection: Selection of the cohorts by losses, in the place of ``sampler``, or None.
         sample: Ids of the evaluated clients, ascending. If None, all clients.
         tracker: The tracker that follows the run.
         scenario: The scenario around the method.
@@ -113,6 +115,7 @@ class PreparedRun:
     tuning: FineTuning | None = None
     held_out: HeldOut | None = None
     facts: Fields = field(default_factory=dict)
+    selection: LossSelection | None = None
 
     @property
     def shared_w(self) -> Tensor:
@@ -149,13 +152,14 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         data = replace(data, train=whole.without(held_out))
     model = _model(config, data)
     policy = parts_policy(config, _first_method(config, data, model), model)
+    frozen = frozen_tensors(model, policy, config.names.algo)
     task = Task(
         model,
         device,
         dtype,
         bf16=precision == "bf16",
-        frozen=frozen_tensors(model, policy, config.names.algo),
-        personal=personal_tensors(model, policy),
+        frozen=frozen,
+        personal=personal_tensors(model, policy, frozen),
     )
     stages = _stages(config, data, task)
     table = task.take_table()
@@ -169,6 +173,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         _check_logits(task, data, w, config.engine.mode)
     work = _local_work(config.local, data, task)
 
+    selection = _selection(config, data)
     scenario = Scenario()
     if config.scenarios:
         population = Population(
@@ -178,6 +183,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             participation=config.participation,
             rounds=sum(stage.rounds for stage in stages),
             by_size=config.sampling == "size",
+            selection=f"sampling={config.sampling}" if selection else "",
             shapes=task.shared.shapes,
         )
         scenario = build_scenarios(config.scenarios, config.algo, stages, population)
@@ -219,6 +225,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         tuning=tuning,
         held_out=apart,
         facts=_facts(config, data, task, engine, held_out) | scenario.facts,
+        selection=selection,
     )
 
 
@@ -346,6 +353,7 @@ def _stages(
     """
     count = data.num_clients
     _check_number("participation", config.participation, count, everyone="1.0")
+    _check_number("sampling_candidates", config.sampling_candidates, count, everyone="null")
     _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
     if config.evaluate.class_metrics and data.y.dim() > 1:
         raise RequestError(
@@ -439,6 +447,53 @@ def _check_number(
         raise RequestError(f"{key}={number} exceeds the number of clients, {clients}; {remedy}")
 
 
+def _selection(config: RunConfig, data: FederatedDataset) -> LossSelection | None:
+    """Return the selection of cohorts by losses; None if there is none, or all clients take part.
+
+    Raises:
+        RequestError: If there are fewer candidates than clients in a cohort.
+    """
+    if config.sampling == "uniform" or config.sampling == "size":
+        return None
+    count = data.num_clients
+    candidates = 1.0
+    if config.sampling_candidates is not None:
+        candidates = config.sampling_candidates
+    size, asked = (cohort_size(share, count) for share in (config.participation, candidates))
+    if asked < size:
+        raise RequestError(
+            f"sampling_candidates={candidates} asks {asked} clients, fewer than the {size} of "
+            f"participation={config.participation}; raise it, or use null for all clients"
+        )
+    if size >= (data.train.counts > 0).sum():
+        return None
+    return LossSelection(config.sampling, config.participation, candidates)
+
+
+def _misfit_of_sampling(config: RunConfig, stage: Stage, partial: bool) -> str:
+    """Return the reason why the sampling does not fit a stage; empty if it fits.
+
+    Args:
+        config: The configuration.
+        stage: The stage.
+        partial: Whether a cohort leaves out some clients with training examples.
+    """
+    algorithm = stage.algorithm
+    sampling = config.sampling
+    if sampling in ("size", "power_of_choice") and algorithm.weights == "size":
+        keys = [key for key, value in config.algo.options.items() if value == "size"]
+        remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
+        return (
+            f"counts large clients twice, by its weights and by sampling={sampling}; set {remedy}"
+        )
+    if sampling != "uniform" and algorithm.uniform and partial:
+        reason = algorithm.uniform
+        return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"
+    if sampling in BY_LOSSES and (stage.sampler or stage.eligible or stage.after):
+        return f"has stages with cohorts of their own, got sampling={sampling}; use uniform"
+    return ""
+
+
 def _misfit(
     config: RunConfig,
     data: FederatedDataset,
@@ -456,14 +511,8 @@ def _misfit(
         partial: Whether a cohort leaves out some clients with training examples.
     """
     algorithm = stage.algorithm
-    if config.sampling == "size":
-        if algorithm.weights == "size":
-            keys = [key for key, value in config.algo.options.items() if value == "size"]
-            remedy = " or ".join([*(f"algo.{key}=uniform" for key in keys), "sampling=uniform"])
-            return f"counts large clients twice, by its weights and by sampling=size; set {remedy}"
-        if algorithm.uniform and partial:
-            reason = algorithm.uniform
-            return f"needs cohorts that are drawn uniformly: {reason}; use sampling=uniform"
+    if fault := _misfit_of_sampling(config, stage, partial):
+        return fault
     if algorithm.everyone and (stage.sampler or stage.eligible or partial):
         return (
             "needs all clients in every round, and in every stage, participation=1.0, "

@@ -1,12 +1,15 @@
 """Construction of a federated data set from the ``data`` section of a configuration."""
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from fedbench.config.schema import RunConfig
+from fedbench.config.schema import Normalise, RunConfig
 from fedbench.config.targets import Component, call, function_of
+from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
 from fedbench.core.user_code import is_own, place_of
 from fedbench.data.assemble import assemble
@@ -80,6 +83,7 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=section.test_clients,
         seed=section.seed,
     )
+    data = _normalised(data, section.normalise)
 
     changes = {"data.noise": section.noise.clients, "data.validation": section.validation}
     for key, share in changes.items():
@@ -116,6 +120,32 @@ def read_examples(config: RunConfig) -> Examples:
     if is_own(source):
         _check_examples(examples, place=f"data.source: {place_of(source)} returned")
     return examples
+
+
+def _normalised(data: FederatedDataset, normalise: Normalise) -> FederatedDataset:
+    """Return the data set with another normalisation of its images.
+
+    Raises:
+        RequestError: If the examples are not images of bytes, or have other channels.
+    """
+    if normalise == "source":
+        return data
+    given = f"data.normalise={config_value(normalise)}"
+    if data.mean is None:
+        raise RequestError(
+            f"{given} is for images stored as bytes, got examples of shape {list(data.shape)}; "
+            "use data.normalise=source"
+        )
+    channels = len(data.mean)
+    if normalise == "none":
+        mean, std = torch.zeros(channels), torch.ones(channels)
+    else:
+        mean, std = (torch.tensor(values, dtype=torch.float64) for values in normalise)
+    if len(mean) != channels or len(std) != channels:
+        raise RequestError(
+            f"{given} needs {channels} means and {channels} deviations, one for every channel"
+        )
+    return replace(data, mean=mean.double(), std=std.double())
 
 
 def as_given(data: FederatedDataset) -> Given:

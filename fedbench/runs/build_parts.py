@@ -1,13 +1,14 @@
 """Parts of a model: what clients keep, and running statistics, around a method."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil, inf
 
 from torch import Tensor, nn
 
 from fedbench.config.schema import RunConfig
-from fedbench.core.algorithm import Algorithm, Descent, Stage
+from fedbench.core.algorithm import WHOLE_MODEL, Algorithm, Descent, Stage
+from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Statistics
 from fedbench.core.types import State
@@ -45,9 +46,15 @@ def parts_policy(
     """Return the parts of the model.
 
     Raises:
-        RequestError: If there is a policy for running statistics, and the model has none.
+        RequestError: If there is a policy for running statistics, and the model has none; or a
+            personal part, and the method shares nothing.
     """
     parts = config.parts
+    if algorithm.personal_part == WHOLE_MODEL and parts.personal is not None:
+        raise RequestError(
+            f"{config.names.algo} leaves all parameters with the clients, got "
+            f"parts.personal={config_value(parts.personal)}; remove it, or use another method"
+        )
     policy = PartsPolicy(
         algorithm.personal_part if parts.personal is None else parts.personal,
         algorithm.frozen_part if parts.frozen is None else parts.frozen,
@@ -94,9 +101,22 @@ def frozen_tensors(
     return names
 
 
-def personal_tensors(model: nn.Module, policy: PartsPolicy) -> frozenset[str]:
-    """Return the names of the parameters and running statistics that clients keep."""
+def personal_tensors(
+    model: nn.Module,
+    policy: PartsPolicy,
+    frozen: Set[str],
+) -> frozenset[str]:
+    """Return the names of the parameters and running statistics that clients keep.
+
+    Args:
+        model: The model.
+        policy: The parts of the model.
+        frozen: Names of parameters that keep their initial values.
+    """
     statistics = statistics_of(model)
+    if policy.personal == WHOLE_MODEL:
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        return frozenset((trained - frozen) | statistics.keys())
     personal = tensors_of(model, policy.personal, "parts.personal", statistics)
     if policy.statistics == "local":
         return personal | statistics.keys()
@@ -172,7 +192,7 @@ def moving_rounds(rounds: int, fix_after: float | None) -> float:
 def _fault(stages: Sequence[Stage], task: Task) -> str:
     """Return the reason why a method needs a whole model; empty if it does not."""
     stage = stages[0]
-    if not task.shared.size:
+    if not task.shared.size and stage.algorithm.personal_part != WHOLE_MODEL:
         return "would share nothing"
     if len(stages) > 1:
         return "has several stages, and personal parts and statistics are for one"

@@ -272,6 +272,7 @@ class TrainingSession:
             w=prepared.shared_w,
             seed=prepared.config.seed,
             sampler=prepared.sampler,
+            selection=prepared.selection,
             allocator=self.allocator,
             observers=[observer for observer in observers if observer is not None],
             scenario=prepared.scenario,

@@ -21,6 +21,7 @@ Demand: TypeAlias = Literal[
     "up",  # uploads are compressed
     "down",  # the broadcast is compressed
     "unsent",  # part of an upload may never be sent
+    "selection",  # cohorts are selected by losses
 ]
 
 
@@ -60,6 +61,7 @@ class Reason(Enum):
         "running statistics are averaged outside the server's step, beyond any rule or noise, "
         "unless parts.statistics=local or parts.fix_after=0"
     )
+    APART = "its clients' messages, if there are any, are not averaged"
 
 
 # demands that each kind of method refuses
@@ -80,6 +82,9 @@ _REFUSED: dict[str, dict[Demand, Reason]] = {
     "moments down": {"down": Reason.MOMENTS},
     "equal steps": {"partial": Reason.EQUAL_STEPS},
     "statistics": dict.fromkeys(("message", "rule", "privacy"), Reason.STATISTICS),
+    "apart": dict.fromkeys(
+        ("message", "rule", "norm_clip", "privacy", "up", "down", "unsent", "weights"), Reason.APART
+    ),
     "visits": dict.fromkeys(("away", "partial", "rule", "privacy"), Reason.VISITS),
     "unknown": dict.fromkeys(
         ("rule", "norm_clip", "privacy", "up", "down", "weights"), Reason.UNKNOWN
@@ -92,6 +97,8 @@ _APART: dict[tuple[Demand, Demand], str] = {
     ("privacy", "rule"): "its sensitivity is not C/m̃",
     ("privacy", "norm_clip"): "its sensitivity is not C/m̃",
     ("privacy", "weights"): "its weights are the same for all, and known before",
+    ("selection", "privacy"): "the losses that select the clients are private",
+    ("selection", "down"): "the clients that are asked for losses would need reference models",
 }
 
 

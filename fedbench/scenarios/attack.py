@@ -332,10 +332,10 @@ class Attack(Layer, Attackers):
             plan,
             algorithm=algo,
             notes=plan.notes | notes,
-            reported=self._reported,
+            reported=self.reported,
         )
 
-    def _reported(
+    def reported(
         self,
         ids: np.ndarray,
         probe: State,

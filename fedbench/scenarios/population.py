@@ -32,6 +32,7 @@ class Population:
         participation: Fraction of the clients in a cohort, or their number.
         rounds: Number of planned rounds over all stages.
         by_size: Whether cohorts are sampled by client size.
+        selection: Configuration key that selects cohorts by losses; "" if none does.
         shapes: Shapes of the model's tensors, in the order of their values in a vector [P].
     """
 
@@ -41,6 +42,7 @@ class Population:
     participation: float | int = 1.0
     rounds: int = 0
     by_size: bool = False
+    selection: str = ""
     shapes: Sequence[tuple[int, ...]] = ()
 
     @property

@@ -147,6 +147,8 @@ def build_scenarios(
     target = str(algo.target)
     name = target.rpartition(".")[2]
     needs: dict[Demand, str] = {}
+    if population.selection:
+        needs["selection"] = population.selection
     for layer in stack.layers:
         needs |= layer.needs
     for stage in stages:

@@ -25,8 +25,13 @@ from fedbench.simulation.cohort import Cohort, read_rows, write_rows
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.personal import PERSONAL, completed, whole_model
-from fedbench.simulation.scenario import RoundPlan, Scenario
+from fedbench.simulation.scenario import OWN, RoundPlan, Scenario
+from fedbench.simulation.selection import Asked, LossSelection
 from fedbench.simulation.statistics import STATISTICS, with_own_statistics
+
+# columns of a round whose clients are selected by losses
+_ASKED, _SAMPLED = "asked", "sampled"
+_NOTES = (OWN + _ASKED, OWN + _SAMPLED)
 
 
 def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -144,6 +149,7 @@ class Simulation:
         w: The shared part of the initial model [S].
         seed: Random seed of the run.
         sampler: Sampler of cohorts in stages without their own sampler.
+        selection: Selection of cohorts by losses, in the place of ``sampler``, or None.
         allocator: Allocator of the client states.
         observers: Observers of the uploads and client states of the cohort, in the rounds that they
             want.
@@ -159,6 +165,7 @@ class Simulation:
     sampler: Sampler
     allocator: StateAllocator
     observers: Sequence[Observer] = ()
+    selection: LossSelection | None = None
     scenario: Scenario = field(default_factory=Scenario)
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
@@ -259,24 +266,62 @@ def select(simulation: Simulation, stage: Stage, snapshot: Snapshot) -> RoundPla
         eligible = counts * stage.eligible(snapshot.server)
         able = eligible if eligible.any() else counts
     able = scenario.reachable(round, able)
-    sampler = scenario.sampler(stage.sampler or simulation.sampler)
-    ids = sampler(round, able, seed)
+    selection = simulation.selection
+    asked = None
+    if selection is None:
+        sampler = scenario.sampler(stage.sampler or simulation.sampler)
+        ids = sampler(round, able, seed)
+    else:
+        candidates = selection.candidates_of(round, able, seed)
+        asked = ask(simulation, stage, snapshot, candidates)
+        ids = selection.cohort_of(round, asked, len(able), seed)
     tau = simulation.work.tau(ids, counts[ids], seed, round)
 
-    # entries that a later stage keeps are hidden from the method; ``end_round`` adds them again
+    # entries that a later stage keeps, and columns of the record, are hidden from the method;
+    # ``end_round`` adds them again
+    hidden = stage.keep if asked is None else (*stage.keep, *_NOTES)
     server = snapshot.server
     plan = RoundPlan(
         algorithm=stage.at(round, server),
         seed=seed,
         round=round,
-        server={k: v for k, v in server.items() if k not in stage.keep},
+        server={k: v for k, v in server.items() if k not in hidden},
         able=able,
         ids=ids,
         receivers=ids,
         tau=tau,
         steps=int(tau.sum()),
+        asked=asked,
     )
-    return scenario.plan(plan)
+    plan = scenario.plan(plan)
+    if asked is None:
+        return plan
+    answers = {_ASKED: len(asked.ids), _SAMPLED: len(plan.receivers)}
+    return replace(plan, notes=plan.notes | answers)
+
+
+def ask(
+    simulation: Simulation,
+    stage: Stage,
+    snapshot: Snapshot,
+    ids: np.ndarray,
+) -> Asked:
+    """Return the losses that the clients ``ids`` report at the broadcast model."""
+    algo = simulation.scenario.with_states(stage.algorithm)
+    w = algo.broadcast(snapshot.server)["w"]
+    losses = w.new_zeros(0, dtype=torch.float64)
+    if len(ids):
+        models = _local_models(snapshot, w, ids)
+        losses = simulation.measurements.mean_losses(snapshot.data, ids, models)
+    reported = simulation.scenario.attackers.reported(ids, {"loss": losses})
+    return Asked(ids, reported["loss"])
+
+
+def _local_models(snapshot: Snapshot, w: Tensor, ids: np.ndarray) -> Tensor:
+    """Return the models of clients at a broadcast w [S]: one [P], or one each [C, P]."""
+    own = {k: v for k, v in snapshot.clients.items() if k in (PERSONAL, STATISTICS)}
+    states = read_rows(own, to_device(ids, w.device))
+    return with_own_statistics(completed(w, states), snapshot.server, states)
 
 
 @dataclass(eq=False)
@@ -304,6 +349,12 @@ class Participants:
         self.client_steps = self.plan.steps
         if self.algo.personal is not None:
             self.client_steps += int(self._personal_steps(self.plan.receivers).sum())
+        # whether the broadcast's model is sent with the message to the cohort
+        self._sends_model = self.plan.asked is None
+        if self.plan.asked is not None:
+            w = self.algo.broadcast(self.server)["w"]
+            self.bytes_down += w.nbytes * len(self.plan.asked.ids)
+            self.bytes_up += self.plan.asked.losses.nbytes
 
     @cached_property
     def cohort(self) -> Cohort:
@@ -330,10 +381,10 @@ class Participants:
         measurements = self.simulation.measurements
         models = w
         if algo.needs:
-            own = {k: v for k, v in self.before.clients.items() if k in (PERSONAL, STATISTICS)}
-            states = read_rows(own, to_device(cohort.ids, w.device))
-            models = with_own_statistics(completed(w, states), self.server, states)
-        probe = measurements.at_broadcast(cohort.data, cohort.ids, models, algo.needs)
+            models = _local_models(self.before, w, cohort.ids)
+        asked = self.plan.asked
+        needs = algo.needs if asked is None else algo.needs - {"loss"}
+        probe = measurements.at_broadcast(cohort.data, cohort.ids, models, needs)
         if "grad" in probe:
             probe["grad"] = probe["grad"][:, : len(w)]
         # a gradient is counted when the method uploads it
@@ -343,6 +394,8 @@ class Participants:
             ids = to_device(cohort.ids, w.device)
             probe["loss_init"] = self.simulation.initial_losses[ids]
         probe = self.plan.reported(cohort.ids, probe)
+        if asked is not None and "loss" in algo.needs:
+            probe["loss"] = asked.of(cohort.ids)
         if algo.class_counts:  # known to the clients, never sent
             ids = to_device(cohort.ids, w.device)
             probe["labels"] = cohort.data.class_counts[ids]
@@ -353,6 +406,8 @@ class Participants:
         instructions = algo.instruct(self.server, info)
         of_one_client = {k: v[:1] for k, v in instructions.items()}
         self.bytes_down += nbytes(of_one_client) * len(self.plan.receivers)
+        if "w" in instructions:
+            self._sends_model = False
         return replace(info, probe=probe | instructions)
 
     def train(
@@ -406,7 +461,10 @@ class Participants:
         return uploads, info
 
     def _count_download(self, message: State) -> None:
-        self.bytes_down += self.plan.bytes_down(message, len(self.plan.receivers))
+        sent = message
+        if not self._sends_model:
+            sent = {k: v for k, v in message.items() if k != "w"}
+        self.bytes_down += self.plan.bytes_down(sent, len(self.plan.receivers))
 
     def _second_phase(self, message: State) -> State:
         """Return the client states after the second local phase, if the method has one.

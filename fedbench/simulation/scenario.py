@@ -13,6 +13,7 @@ from fedbench.core.randomness import Sampler
 from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.selection import Asked
 
 # first character of the names of states and messages that belong to a scenario
 OWN = "~"
@@ -43,6 +44,8 @@ class RoundPlan:
         idle: Function that returns the server's state after a round without results.
         reported: Function that returns the measurements, by name, that the clients ``ids`` [C]
             report to the server.
+        asked: The candidates from which the clients were selected by their losses; None if no
+            losses were measured.
         notes: Numbers for the record of the round, by column.
         kept: Entries of the server's state after the round, regardless of the method.
     """
@@ -60,6 +63,7 @@ class RoundPlan:
     bytes_up: Callable[[State], int] = nbytes
     idle: Callable[[State], State] = lambda server: server
     reported: Callable[[np.ndarray, State], State] = lambda ids, probe: probe
+    asked: Asked | None = None
     notes: dict[str, float] = field(default_factory=dict)
     kept: State = field(default_factory=dict)
 
@@ -82,6 +86,14 @@ class Attackers:
     def changed(self, data: FederatedDataset) -> FederatedDataset:
         """Return the data set on which the run is carried out."""
         return data
+
+    def reported(
+        self,
+        ids: np.ndarray,
+        probe: State,
+    ) -> State:
+        """Return the measurements, by name, that the clients ``ids`` [C] report to the server."""
+        return probe
 
     def measured(
         self,

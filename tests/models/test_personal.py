@@ -49,7 +49,7 @@ def test_which_methods_can_have_personal_parts():
         "scaffold", "qfedavg", "afl", "term", "fedmgda", "adafed", "fedfa", "adafedadam", "fedsps",
         "fedfv", "propfair", "gifair", "fedmdfg", "drfa", "fedheal", "feddyn", "fedexp", "fedsam",
         "fedper", "lgfedavg", "fedrep", "fedbn", "silobn", "fixbn", "moon", "fedntd", "fedlc",
-        "feddecorr", "fedavg_ft", "fedbabu",
+        "feddecorr", "fedavg_ft", "fedbabu", "local",
     }  # fmt: skip
 
 

@@ -31,8 +31,9 @@ HEADS = {"fedper", "lgfedavg", "fedrep", "fedbabu"}
 def runs(form: str, rounds: int) -> list[str]:
     """The overrides of every method in one form."""
     part = "participation" in FORMS[form]
-    # STEM is for all clients
-    names = set(options("algo")) - {"_none", "stem" if part else ""}
+    names = set(options("algo")) - {"_none"}
+    if part:
+        names -= {"stem", "fedamp"}  # which are for all clients
     if "model=linear" in FORMS[form]:
         names -= HEADS
     own = PARTIAL if part else {}

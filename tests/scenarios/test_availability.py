@@ -29,7 +29,7 @@ N = DATA.train.counts
 TAU = np.array([1, 3, 1, 1, 4, 1, 1])  # steps of an epoch, 12 in all
 WORK = LocalWork(lr=0.1, batch_size=10)
 ALL = np.arange(7)
-NEED_ALL = ("fedcorr", "stem", "fafed", "afl")
+NEED_ALL = ("fedcorr", "stem", "fafed", "afl", "fedamp")
 METHODS = {
     **{name: {} for name in ALGORITHMS if name not in NEED_ALL},
     "afl": {"partial": True},
