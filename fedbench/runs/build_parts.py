@@ -1,9 +1,10 @@
 """Parts of a model: what clients keep, and running statistics, around a method."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
+import torch
 from torch import Tensor, nn
 
 from fedbench.config.schema import RunConfig
@@ -19,6 +20,8 @@ from fedbench.simulation.checks import FirstCall
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.statistics import STATISTICS, with_statistics
 from fedbench.simulation.task import Task
+
+_ROWS = 512  # examples whose features are computed at once
 
 
 @dataclass(frozen=True)
@@ -203,3 +206,26 @@ def _fault(stages: Sequence[Stage], task: Task) -> str:
     if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
         return "has a local step of your own"
     return refusal(stage.algorithm)
+
+
+@torch.no_grad()
+def features_of(
+    task: Task,
+    data: FederatedDataset,
+    w: Tensor,
+) -> FederatedDataset:
+    """Return the data set with the features of all examples under a model w [P] in their place."""
+    views = task.layout.views(w)
+    blocks = []
+    for rows in torch.arange(len(data.y), device=data.x.device).split(_ROWS):
+        x = task.images(data.features(rows))
+        blocks.append(task.outputs(views, x).features)
+    return replace(
+        data,
+        x=torch.cat(blocks),
+        mean=None,
+        std=None,
+        tokens=None,
+        vectors=None,
+        table=None,
+    )
