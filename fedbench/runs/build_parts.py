@@ -157,10 +157,6 @@ def with_parts(
         part = "part of the model can be personal"
     if fault := _fault(stages, task):
         raise RequestError(f"{config.names.algo} {fault}, so no {part}; {remedy}")
-    if is_personal and config.improved_clients:
-        raise RequestError(
-            f"improved_clients=true compares one model for all clients; remove it, or {remedy}"
-        )
     if task.local.names and data.central:
         raise RequestError(
             "a central test set is for one model, and each client has statistics of its own; set "
@@ -203,8 +199,9 @@ def _fault(stages: Sequence[Stage], task: Task) -> str:
         return "relabels examples by one model for all clients"
     step = stage.algorithm.step
     function = step.gradient if isinstance(step, Descent) else step
-    if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
-        return "has a local step of your own"
+    # a step of the user may take w for the shared part
+    if isinstance(function, FirstCall) and not stage.algorithm.parts:
+        return "has a local step of your own, without parts=True"
     return refusal(stage.algorithm)
 
 

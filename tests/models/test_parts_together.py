@@ -117,3 +117,16 @@ def test_compiled_code_steps_aside_for_parts(tmp_path, keys):
     mode = "engine.mode=compiled"
     run_ = fedbench.run(f"{' '.join(FAST)} model=mlp {keys} {mode} results_dir={tmp_path}")
     assert run_.meta["engine"]["mode"] in ("stacked", "loop")
+
+
+@pytest.mark.parametrize("keys", ["algo=local", "algo=fedper", "algo=silobn model.norm=batch"])
+def test_clients_improve_if_their_own_models_do(tmp_path, keys):
+    """After full-batch steps that are tiny, all improve; after huge ones, not all do."""
+    common = f"{' '.join(FAST)} model=mlp {keys} improved_clients=true local.batch_size=full"
+    shares = []
+    for lr in (1e-4, 1e3):
+        path = tmp_path / str(lr)
+        done = fedbench.run(f"{common} engine.precision=float64 local.lr={lr} results_dir={path}")
+        shares.append(done.rounds()["improved_clients"].dropna().tolist())
+    assert "silobn" in keys or set(shares[0]) == {1.0}
+    assert min(shares[1]) < 1
