@@ -430,6 +430,8 @@ class Algorithm:
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
+        parts: Whether a step of your own works on models [A, P] whose message has the shared part
+            [S] alone. Other steps do.
         objective: The loss of the local steps; None for the cross-entropy.
         any_loss: Whether a step with a ``gradient`` of its own allows for any loss. Others do.
         class_counts: Whether client functions receive ``info.probe["labels"]`` [C, K], the number
@@ -468,6 +470,7 @@ class Algorithm:
     finetune_epochs: int = 0
     whole_epochs: int | None = None
     whole: str = ""
+    parts: bool = False
     objective: Objective | None = None
     any_loss: bool = False
     class_counts: bool = False

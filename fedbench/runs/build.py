@@ -36,6 +36,7 @@ from fedbench.models.parts import places_of, tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.build_parts import (
+    features_of,
     frozen_tensors,
     moving_rounds,
     parts_policy,
@@ -189,6 +190,9 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         scenario = build_scenarios(config.scenarios, config.algo, stages, population)
         data = scenario.attackers.changed(data)
 
+    if task.trains_head_alone and _same_features(config, stages, work, data):
+        data = features_of(task, data, w)
+        task = task.on_features()
     cohort = cohort_size(config.participation, data.num_clients)
     engine = make_engine(
         task,
@@ -227,6 +231,22 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         facts=_facts(config, data, task, engine, held_out) | scenario.facts,
         selection=selection,
     )
+
+
+def _same_features(
+    config: RunConfig,
+    stages: Sequence[Stage],
+    work: LocalWork,
+    data: FederatedDataset,
+) -> bool:
+    """Return whether the inputs of the head are the same in all rounds, if the body is frozen."""
+    algorithms = [stage.algorithm for stage in stages]
+    fine_tuned = config.finetune.epochs
+    if fine_tuned is None:
+        fine_tuned = max(algorithm.finetune_epochs for algorithm in algorithms)
+    drawn = work.augment is not None or work.random
+    blended = any(algorithm.blends_examples for algorithm in algorithms)
+    return data.y.dim() == 1 and not (fine_tuned or drawn or blended)
 
 
 def _for_process(config: RunConfig, rank: int) -> RunConfig:

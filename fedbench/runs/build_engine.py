@@ -72,7 +72,7 @@ def make_engine(
     mode = config.mode
     if kernel is not None:
         mode = "compiled"
-    elif mode == "auto":
+    elif mode in ("auto", "compiled"):
         largest = _LARGE_ON_GPU if on_gpu else _LARGE_STACKED
         # a user's model may not support vectorisation
         own = is_own(type(task.model).forward)
@@ -162,12 +162,13 @@ def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
         return None
     reason = "it is for linear models and MLPs in float32 or float64 on a CPU"
     if task.constants:
-        reason = "models with personal or frozen parts do not use it"
+        reason = "models with frozen parts do not use it"
     if expressible(task):
         library, reason = kernels().library, kernels().source
         if library is not None and (mode == "compiled" or task.size < _LARGE_COMPILED):
             return DenseKernel(library, task)
-    if mode == "compiled":
+    parts = task.personal.names or task.local.names or task.averaged.names
+    if mode == "compiled" and not parts:  # parts of a model are trained without it
         raise RequestError(f"engine.mode=compiled is not available: {reason}; use engine.mode=auto")
     return None
 

@@ -1,9 +1,10 @@
 """Parts of a model: what clients keep, and running statistics, around a method."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
+import torch
 from torch import Tensor, nn
 
 from fedbench.config.schema import RunConfig
@@ -19,6 +20,8 @@ from fedbench.simulation.checks import FirstCall
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.statistics import STATISTICS, with_statistics
 from fedbench.simulation.task import Task
+
+_ROWS = 512  # examples whose features are computed at once
 
 
 @dataclass(frozen=True)
@@ -154,10 +157,6 @@ def with_parts(
         part = "part of the model can be personal"
     if fault := _fault(stages, task):
         raise RequestError(f"{config.names.algo} {fault}, so no {part}; {remedy}")
-    if is_personal and config.improved_clients:
-        raise RequestError(
-            f"improved_clients=true compares one model for all clients; remove it, or {remedy}"
-        )
     if task.local.names and data.central:
         raise RequestError(
             "a central test set is for one model, and each client has statistics of its own; set "
@@ -200,6 +199,30 @@ def _fault(stages: Sequence[Stage], task: Task) -> str:
         return "relabels examples by one model for all clients"
     step = stage.algorithm.step
     function = step.gradient if isinstance(step, Descent) else step
-    if isinstance(function, FirstCall):  # of the user, which may take w for the shared part
-        return "has a local step of your own"
+    # a step of the user may take w for the shared part
+    if isinstance(function, FirstCall) and not stage.algorithm.parts:
+        return "has a local step of your own, without parts=True"
     return refusal(stage.algorithm)
+
+
+@torch.no_grad()
+def features_of(
+    task: Task,
+    data: FederatedDataset,
+    w: Tensor,
+) -> FederatedDataset:
+    """Return the data set with the features of all examples under a model w [P] in their place."""
+    views = task.layout.views(w)
+    blocks = []
+    for rows in torch.arange(len(data.y), device=data.x.device).split(_ROWS):
+        x = task.images(data.features(rows))
+        blocks.append(task.outputs(views, x).features)
+    return replace(
+        data,
+        x=torch.cat(blocks),
+        mean=None,
+        std=None,
+        tokens=None,
+        vectors=None,
+        table=None,
+    )

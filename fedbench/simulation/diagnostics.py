@@ -19,12 +19,14 @@ from torch import Tensor
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import is_field
+from fedbench.core.types import to_device
 from fedbench.core.user_code import place_of
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.personal import completed
 from fedbench.simulation.statistics import with_own_statistics
 from fedbench.simulation.task import Task
 
@@ -123,17 +125,23 @@ class ImprovedClients(Diagnostic):
         # both on the same blocks of examples, so that equal losses do not differ by rounding
         data_before, w_before = self._before
         mean_losses = self.run.measurements.mean_losses
-        before = mean_losses(data_before, cohort, w_before)
-        after = mean_losses(snapshot.data, cohort, self._model(snapshot))
+        rows = to_device(cohort, w_before.device)
+
+        def of_cohort(models: Tensor) -> Tensor:
+            return models if models.dim() == 1 else models[rows]
+
+        before = mean_losses(data_before, cohort, of_cohort(w_before))
+        after = mean_losses(snapshot.data, cohort, of_cohort(self._models(snapshot)))
         return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:
         """Keep the data and the model before the next round."""
-        self._before = snapshot.data, self._model(snapshot)
+        self._before = snapshot.data, self._models(snapshot)
 
-    def _model(self, snapshot: Snapshot) -> Tensor:
-        """Return the global model with its running statistics."""
-        return with_own_statistics(snapshot.server["w"], snapshot.server, {})
+    def _models(self, snapshot: Snapshot) -> Tensor:
+        """Return the server's model [P], or one per client [N, P] with the parts that it keeps."""
+        models = completed(snapshot.server["w"], snapshot.clients)
+        return with_own_statistics(models, snapshot.server, snapshot.clients)
 
 
 class MomentSimilarity(Diagnostic):

@@ -151,8 +151,22 @@ class Task:
         self.size = self.layout.size  # P
         self.constants: dict[str, Tensor] = {}
         self._whole = whole
+        self._on_features = False
         self._norms = batch_norms(model)
         self._copies = threading.local()
+
+    @property
+    def trains_head_alone(self) -> bool:
+        """Whether the layout is that of the head, below which nothing is trained or moved."""
+        parameters = tuple(f"{self.head}.{name}" for name in ("weight", "bias"))
+        return bool(self.head) and self.shared.names == self.layout.names == parameters
+
+    def on_features(self) -> "Task":
+        """Return the task of the head alone; its examples are the inputs of the head."""
+        task = copy.copy(self)
+        task._on_features = True
+        task.traits = replace(self.traits, dense=True, work_values=0)
+        return task
 
     def images(self, x: Tensor) -> Tensor:
         """Return x; on a CPU, images [B, channels, height, width] become channels-last.
@@ -325,21 +339,22 @@ class Task:
         real: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and features [B, D], which are the inputs of the head."""
-        if self.head is None:
-            return self._call(model, parameters, x, key, real), x.new_empty(len(x), 0)
-        features: list[Tensor] = []
+        if self.head is None or self._on_features:
+            features = x if self._on_features else x.new_empty(len(x), 0)
+            return self._call(model, parameters, x, key, real), features
+        inputs: list[Tensor] = []
 
-        def keep(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            features.append(inputs[0])
+        def keep(head: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            inputs.append(arguments[0])
 
         hook = model.get_submodule(self.head).register_forward_pre_hook(keep)
         try:
             logits = self._call(model, parameters, x, key, real)
         finally:
             hook.remove()
-        if not features:
+        if not inputs:
             raise RequestError(f"{type(model).__name__} does not use its head, {self.head}")
-        return logits, features[0].flatten(1).to(self.dtype)
+        return logits, inputs[0].flatten(1).to(self.dtype)
 
     def _call(
         self,
@@ -354,6 +369,8 @@ class Task:
             named |= {f"{place}.real": real for place in self._norms}
         args = (x,) if key is None else (x, key)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            if self._on_features:
+                return F.linear(x, *parameters).to(self.dtype)
             logits: Tensor = functional_call(model, named, args)
         return logits.to(self.dtype)
 

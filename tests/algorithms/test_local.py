@@ -125,7 +125,6 @@ def test_frozen_parameters_are_nobodys(tmp_path):
         ("algo=local parts.personal=[head]", r"local leaves all .* got parts.personal=\[head\]"),
         ("algo=local +algo.weights=size", "unknown key algo.weights"),
         ("algo=local +algo.server_lr=1", "unknown key algo.server_lr"),
-        ("algo=local improved_clients=true", "improved_clients=true compares one model"),
         ("algo=local privacy=central", "privacy does not go with algo=local: its clients' mess"),
         ("algo=local attack=sign_flip", "attack.* does not go with algo=local: its clients' me"),
         ("algo=local compression=top_k", "compression.* does not go with algo=local: its clie"),

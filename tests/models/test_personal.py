@@ -224,7 +224,6 @@ def test_a_run_keeps_personal_parts_apart(tmp_path):
         ("algo=local_adam model=mlp parts.personal=[body]", "local_adam keeps moments, which"),
         ("algo=fedavg parts.personal=[head]", "fedavg would share nothing"),
         ("algo=fedavg model=mlp parts.personal=[head] parts.frozen=['*.1.bias']", "is both perso"),
-        ("model=mlp parts.personal=[head] improved_clients=true", "compares one model for all"),
         ("model=mlp parts.personal=[tail]", r"parts\.personal: tail names no parameter of MLP"),
     ],
 )
@@ -284,8 +283,8 @@ class Net(nn.Module):
 def gradient(oracle, msg, local, batch, info):
     return oracle.grad(local["w"], batch)
 
-def mine(local, plain=True):
-    return Algorithm(**descent(local, None if plain else gradient))
+def mine(local, plain=True, parts=False):
+    return Algorithm(**descent(local, None if plain else gradient), parts=parts)
 """
 
 
@@ -294,12 +293,14 @@ def test_models_and_methods_of_a_user(tmp_path):
     files = {
         "own.py": OWN,
         "model/net.yaml": "_target_: own.Net\n",
-        "algo/mine.yaml": "_target_: own.mine\nplain: true\n",
+        "algo/mine.yaml": "_target_: own.mine\nplain: true\nparts: false\n",
     }
     write_files(tmp_path / "own", files)
     keys = f"{KEYS} model=net results_dir={tmp_path} parts.personal=[head]"
     for algo in ("fedrep", "fedsam", "mine"):
         run = fedbench.run(f"{keys} algo={algo}", config_dir=tmp_path / "own")
         assert run.meta["personal"] == ["last.weight", "last.bias"]
-    with pytest.raises(RequestError, match="mine has a local step of your own, so no part"):
-        fedbench.run(f"{keys} algo=mine algo.plain=false", config_dir=tmp_path / "own")
+    own = f"{keys} algo=mine algo.plain=false"
+    assert fedbench.run(f"{own} algo.parts=true", config_dir=tmp_path / "own").meta["personal"]
+    with pytest.raises(RequestError, match="mine has a local step of your own, without parts=True"):
+        fedbench.run(own, config_dir=tmp_path / "own")

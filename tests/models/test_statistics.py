@@ -613,8 +613,6 @@ UNIFORM = "algo=fedavg algo.weights=uniform"
         ("parts.fix_after=0.5 model.norm=none", r"parts\.fix_after=0\.5 is for running statist"),
         ("parts.fix_after=1.5", r"fix_after"),
         ("parts.statistics=mean", r"statistics"),
-        ("engine.mode=compiled", "engine.mode=compiled is not available"),
-        ("parts.statistics=local improved_clients=true", "compares one model for all clients"),
     ],
 )
 def test_what_is_refused(tmp_path, keys, message):

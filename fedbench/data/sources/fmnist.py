@@ -17,9 +17,10 @@ def load(
     *,
     classes: Sequence[int] | None = None,
     standardise: Standardise = "channel",
+    pool: bool = False,
     download: bool = True,
 ) -> Examples:
-    """Read 60000 + 10000 images of 28 x 28; the official test images are held out.
+    """Read 60000 + 10000 images of 28 x 28.
 
     Args:
         data_dir: Directory of all data sets, with FashionMNIST/raw/, which contains the idx files,
@@ -30,6 +31,8 @@ def load(
             pixels. "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255,
             computed from all 60000 training images regardless of ``classes`` (q-FFL's script for
             Fashion-MNIST, Li et al. 2020). "none" only scales values to [0, 1].
+        pool: Whether to join the official training and test images, as in PFLlib; otherwise the
+            test images are held out.
         download: Whether downloads are allowed.
 
     Raises:
@@ -43,6 +46,6 @@ def load(
         **standardised(standardise, x[rows], x[:trained], 0.2860, 0.3530),  # of training images
         y=y,
         classes=count,
-        held_out=rows >= trained,
+        held_out=None if pool else rows >= trained,
         **FILES[0].origin(paths),
     )

@@ -1,0 +1,132 @@
+"""Statistics, other losses, fine-tuning, selection and personal parts in one run."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from command_line import FAST
+from safetensors.torch import load_file
+from test_statistics import DATA, around, first, run, task_with
+from tools import make
+
+import fedbench
+from fedbench.core.optim import sgd
+from fedbench.models.dense import MLP
+from fedbench.runs.build import build
+from fedbench.simulation.objectives import PREVIOUS
+from fedbench.simulation.personal import PERSONAL
+
+LOSSES = ("moon", "fedntd", "feddecorr", "fedlc")
+BATCH_NORM = f"{' '.join(FAST)} engine.precision=float64 model=mlp model.norm=batch"
+
+
+def last_of(name, personal=(), **more):
+    task = task_with(*personal)
+    return run(make(name, sgd(momentum=0.5)), task, first(task), participation=0.6, **more)
+
+
+def same(one, other):
+    for part, twin in ((one.server, other.server), (one.clients, other.clients)):
+        assert part.keys() == twin.keys()
+        for name, v in part.items():
+            assert torch.allclose(v, twin[name], rtol=1e-9, atol=1e-10), name
+
+
+@pytest.mark.parametrize("personal", [(), ("norm",), ("head", "norm")])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_with_statistics_and_personal_parts_agree_in_all_modes(name, personal):
+    loop = last_of(name, personal)[-1]
+    same(loop, last_of(name, personal, mode="stacked")[-1])
+    same(loop, last_of(name, personal, mode="stacked", cohort_size=2, workers=2)[-1])
+    assert (PERSONAL in loop.clients) == bool(personal)
+
+
+def test_moon_keeps_models_with_their_statistics():
+    """In a first round it is FedAvg; other models are seen with statistics of their own."""
+    task = task_with()
+    moon = last_of("moon")
+    plain = last_of("fedavg")
+    same(moon[1]._replace(clients={}), plain[1]._replace(clients={}))
+    assert moon[-1].clients[PREVIOUS].shape == (DATA.num_clients, task.size)
+    assert not torch.allclose(moon[-1].server["w"], plain[-1].server["w"], atol=1e-6)
+
+    seen = next(k for k in moon[1].cohort if DATA.train.counts[k] > 1)
+    w = torch.cat([moon[0].server["w"], moon[0].server["statistics"]])
+    kept = moon[1].clients[PREVIOUS][seen]
+    parameters = sum(task.layout.sizes[: task.parameters])
+    assert not torch.equal(kept[parameters:], w[parameters:])
+
+
+def test_fixed_statistics_do_not_move_under_another_loss():
+    task = task_with()
+    w = first(task)
+    algo, shared = around(make("feddecorr", sgd()), task, w, constant=w[task.shared.size :])
+    message = algo.broadcast(algo.server_init(shared, 2))
+    assert message.keys() == {"w"}
+    models = run(make("feddecorr", sgd()), task, w, constant=w[task.shared.size :])
+    assert torch.equal(models[-1].server["statistics"], w[task.shared.size :])
+
+
+def tuned_by_torch(path, keys, fixed):
+    """The mean test accuracy after one full-batch step of every client from the recorded model."""
+    recorded = fedbench.run(f"{BATCH_NORM} {keys} finetune.epochs=0 results_dir={path}")
+    prepared = build(fedbench.config.compose.compose_run(f"{BATCH_NORM} {keys}".split()))
+    data = prepared.data
+    losses = []
+    for k in range(data.num_clients):
+        net = MLP(data.shape, data.classes, norm="batch").double()
+        net.load_state_dict(load_file(recorded.path / "model.safetensors"), strict=False)
+        net.train(not fixed)
+        rows = data.train.of_clients(np.array([k]))
+        x = data.features(rows)
+        loss = F.cross_entropy(net(x), data.y[rows])
+        gradients = torch.autograd.grad(loss, list(net.parameters()))
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), gradients, strict=True):
+                p -= 0.05 * g
+            net.eval()
+            rows = data.test.of_clients(np.array([k]))
+            losses.append(F.cross_entropy(net(data.features(rows)), data.y[rows], reduction="sum"))
+    return float(sum(losses) / data.test.counts.sum())
+
+
+@pytest.mark.parametrize(("fix_after", "fixed"), [("null", False), ("0.5", True)])
+def test_fine_tuning_moves_statistics_as_the_next_round_would(tmp_path, fix_after, fixed):
+    keys = f"local.batch_size=full local.lr=0.05 parts.fix_after={fix_after} rounds=2"
+    expected = tuned_by_torch(tmp_path, keys, fixed)
+    got = fedbench.run(f"{BATCH_NORM} {keys} finetune.epochs=1 results_dir={tmp_path}")
+    assert got.last_round()["test_loss"] == pytest.approx(expected, rel=1e-9)
+    assert got.last_round()["untuned_test_loss"] != pytest.approx(expected, rel=1e-6)
+
+
+def test_clients_are_selected_by_the_losses_of_their_own_models(tmp_path):
+    keys = "sampling=power_of_choice participation=2 algo.weights=uniform rounds=3"
+    runs = [
+        fedbench.run(f"{BATCH_NORM} {keys} parts.personal=[{part}] engine.mode={mode} "
+                     f"results_dir={tmp_path / mode}")
+        for mode in ("loop", "stacked")
+        for part in ("norm",)
+    ]  # fmt: skip
+    one, other = (load_file(r.path / "model.safetensors") for r in runs)
+    for name, v in one.items():
+        torch.testing.assert_close(v, other[name], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("keys", ["parts.personal=[head]", "model.norm=batch"])
+def test_compiled_code_steps_aside_for_parts(tmp_path, keys):
+    mode = "engine.mode=compiled"
+    run_ = fedbench.run(f"{' '.join(FAST)} model=mlp {keys} {mode} results_dir={tmp_path}")
+    assert run_.meta["engine"]["mode"] in ("stacked", "loop")
+
+
+@pytest.mark.parametrize("keys", ["algo=local", "algo=fedper", "algo=silobn model.norm=batch"])
+def test_clients_improve_if_their_own_models_do(tmp_path, keys):
+    """After full-batch steps that are tiny, all improve; after huge ones, not all do."""
+    common = f"{' '.join(FAST)} model=mlp {keys} improved_clients=true local.batch_size=full"
+    shares = []
+    for lr in (1e-4, 1e3):
+        path = tmp_path / str(lr)
+        done = fedbench.run(f"{common} engine.precision=float64 local.lr={lr} results_dir={path}")
+        shares.append(done.rounds()["improved_clients"].dropna().tolist())
+    assert "silobn" in keys or set(shares[0]) == {1.0}
+    assert min(shares[1]) < 1
