@@ -118,6 +118,7 @@ def fedrod(
         deploy=deploy,
         weights=weights,
         whole=PERSONAL,
+        any_statistics=True,
         class_counts=True,
     )
 

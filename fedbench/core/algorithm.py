@@ -433,6 +433,8 @@ class Algorithm:
         parts: Whether a step of your own works on models [A, P] whose message has the shared part
             [S] alone. Other steps do.
         objective: The loss of the local steps; None for the cross-entropy.
+        any_statistics: Whether the model may have running statistics although no part of it can be
+            personal.
         any_loss: Whether a step with a ``gradient`` of its own allows for any loss. Others do.
         class_counts: Whether client functions receive ``info.probe["labels"]`` [C, K], the number
             of the client's training examples of each class.
@@ -473,6 +475,7 @@ class Algorithm:
     parts: bool = False
     objective: Objective | None = None
     any_loss: bool = False
+    any_statistics: bool = False
     class_counts: bool = False
     everyone: str = ""
     uniform: str = ""

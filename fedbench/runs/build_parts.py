@@ -202,6 +202,8 @@ def _fault(stages: Sequence[Stage], task: Task) -> str:
     # a step of the user may take w for the shared part
     if isinstance(function, FirstCall) and not stage.algorithm.parts:
         return "has a local step of your own, without parts=True"
+    if stage.algorithm.any_statistics and not task.personal.names:
+        return ""
     return refusal(stage.algorithm)
 
 

@@ -423,7 +423,8 @@ class TrainingSession:
             kept |= task.personal.named(clients[PERSONAL])
         if STATISTICS in clients:
             kept |= task.local.named(clients[STATISTICS])
-        if kept:
+        algorithm = self.prepared.stages[snapshot.stage].algorithm
+        if kept and not algorithm.any_statistics:  # otherwise, clients have models of their own
             models["personal"] = kept
         else:
             deployed = self._deployed(snapshot)
