@@ -9,7 +9,7 @@ from omegaconf.errors import MissingMandatoryValue
 from tools import composed
 
 from fedbench.config.compose import Composer, compose_run, merge_presets, resolved
-from fedbench.config.overrides import GROUPS, SCENARIOS, options, parse_overrides
+from fedbench.config.overrides import ADDITIONS, GROUPS, options, parse_overrides
 from fedbench.core.errors import RequestError
 
 CHOICES = [(g, name) for g in GROUPS for name in options(g)]
@@ -135,7 +135,7 @@ def test_the_composer_composes_as_hydra_does(typed):
     by_hydra, choices = composed(*typed)
     given = {key for o in parse_overrides(typed) for key in o.keys}
     wanted = merge_presets(by_hydra, choices["algo"], given)
-    assert tree == {k: v for k, v in wanted.items() if v or k not in SCENARIOS}
+    assert tree == {k: v for k, v in wanted.items() if v or k not in ADDITIONS}
     assert {group: chosen[group] for group in choices} == choices
 
 
