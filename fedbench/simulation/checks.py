@@ -234,12 +234,13 @@ def _misfit(
 
 
 def _model(args: tuple[Any, ...]) -> Tensor | None:
-    """Return the first model among the arguments of a function, or None."""
-    for arg in args:
-        w = arg.get("w") if isinstance(arg, dict) else arg
-        if isinstance(w, Tensor):
-            return w
-    return None
+    """Return the largest model among the arguments of a function, or None.
+
+    A message has the shared part of a model, and local variables the whole.
+    """
+    models = [arg.get("w") if isinstance(arg, dict) else arg for arg in args]
+    tensors = [w for w in models if isinstance(w, Tensor)]
+    return max(tensors, key=lambda w: w.shape[-1], default=None)
 
 
 def _sizes(args: tuple[Any, ...]) -> dict[str, int]:

@@ -24,8 +24,9 @@ FORMS = {
 OWN = {"fedcorr": 12, "fedcorr_adafed": 12}
 # where some clients take part
 PARTIAL = {"afl": "algo.partial=true", "fafed": "algo.variant=stateless"}
-# where the model has a body
-HEADS = {"fedper", "lgfedavg", "fedrep", "fedbabu"}
+# of models with a body, and with running statistics
+HEADS = {"fedper", "lgfedavg", "fedrep", "fedbabu", "moon"}
+STATISTICS = dict.fromkeys(["fedbn", "silobn", "fixbn"], "model.norm=batch")
 
 
 def runs(form: str, rounds: int) -> list[str]:
@@ -35,8 +36,8 @@ def runs(form: str, rounds: int) -> list[str]:
     if part:
         names -= {"stem", "fedamp"}  # which are for all clients
     if "model=linear" in FORMS[form]:
-        names -= HEADS
-    own = PARTIAL if part else {}
+        names -= HEADS | STATISTICS.keys()
+    own = STATISTICS | (PARTIAL if part else {})
     return [
         f"algo={n} {SMALL} {FORMS[form]} {own.get(n, '')} rounds={rounds + OWN.get(n, 0)}"
         for n in sorted(names)
