@@ -53,11 +53,8 @@ def parts_policy(
             personal part, and the method shares nothing.
     """
     parts = config.parts
-    if algorithm.personal_part == WHOLE_MODEL and parts.personal is not None:
-        raise RequestError(
-            f"{config.names.algo} leaves all parameters with the clients, got "
-            f"parts.personal={config_value(parts.personal)}; remove it, or use another method"
-        )
+    if algorithm.personal_part == WHOLE_MODEL:
+        _refuse_sharing(config)
     policy = PartsPolicy(
         algorithm.personal_part if parts.personal is None else parts.personal,
         algorithm.frozen_part if parts.frozen is None else parts.frozen,
@@ -77,6 +74,25 @@ def parts_policy(
         f"{given} is for running statistics, and model={config.names.model} has none; use a model "
         "with BatchNorm, such as model=mlp or resnet18_gn with model.norm=batch"
     )
+
+
+def _refuse_sharing(config: RunConfig) -> None:
+    """Refuse parts of the model that would be shared.
+
+    Raises:
+        RequestError: If the configuration gives such parts.
+    """
+    parts = config.parts
+    given = ""
+    if parts.personal is not None:
+        given = f"parts.personal={config_value(parts.personal)}"
+    elif parts.statistics == "average":
+        given = "parts.statistics=average"
+    if given:
+        raise RequestError(
+            f"{config.names.algo} leaves all parameters with the clients, got {given}; remove it, "
+            "or use another method"
+        )
 
 
 def frozen_tensors(

@@ -32,6 +32,8 @@ from fedbench.simulation.statistics import STATISTICS, with_own_statistics
 # columns of a round whose clients are selected by losses
 _ASKED, _SAMPLED = "asked", "sampled"
 _NOTES = (OWN + _ASKED, OWN + _SAMPLED)
+# entries of a message that are the model
+_MODEL = ("w", STATISTICS)
 
 
 def simulate(simulation: Simulation, resume: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -307,7 +309,8 @@ def ask(
     ids: np.ndarray,
 ) -> Asked:
     """Return the losses that the clients ``ids`` report at the broadcast model."""
-    algo = simulation.scenario.with_states(stage.algorithm)
+    method = stage.at(snapshot.round, snapshot.server)
+    algo = simulation.scenario.with_states(method)
     w = algo.broadcast(snapshot.server)["w"]
     losses = w.new_zeros(0, dtype=torch.float64)
     if len(ids):
@@ -352,8 +355,9 @@ class Participants:
         # whether the broadcast's model is sent with the message to the cohort
         self._sends_model = self.plan.asked is None
         if self.plan.asked is not None:
-            w = self.algo.broadcast(self.server)["w"]
-            self.bytes_down += w.nbytes * len(self.plan.asked.ids)
+            message = self.algo.broadcast(self.server)
+            model = {k: v for k, v in message.items() if k in _MODEL}
+            self.bytes_down += nbytes(model) * len(self.plan.asked.ids)
             self.bytes_up += self.plan.asked.losses.nbytes
 
     @cached_property
@@ -463,7 +467,7 @@ class Participants:
     def _count_download(self, message: State) -> None:
         sent = message
         if not self._sends_model:
-            sent = {k: v for k, v in message.items() if k != "w"}
+            sent = {k: v for k, v in message.items() if k not in _MODEL}
         self.bytes_down += self.plan.bytes_down(sent, len(self.plan.receivers))
 
     def _second_phase(self, message: State) -> State:

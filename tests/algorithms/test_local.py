@@ -112,6 +112,18 @@ def test_a_run(tmp_path):
     assert (last["bytes_up"], last["bytes_down"], last["clients"]) == (0, 0, 4)
 
 
+def test_running_statistics_stay_with_the_clients(tmp_path):
+    keys = f"{KEYS} algo=local model=mlp model.norm=batch model.hidden=[4]"
+    run = fedbench.run(f"{keys} results_dir={tmp_path}")
+    own = load_file(run.path / "personal.safetensors")
+    assert own["norms.0.running_mean"].shape == (8, 4)
+    assert not torch.equal(own["norms.0.running_mean"][0], own["norms.0.running_mean"][1])
+    last = run.last_round()
+    assert (last["bytes_up"], last["bytes_down"]) == (0, 0)
+    with pytest.raises(RequestError, match="got parts.statistics=average; remove it"):
+        fedbench.run(f"{keys} parts.statistics=average results_dir={tmp_path}")
+
+
 def test_frozen_parameters_are_nobodys(tmp_path):
     keys = f"{KEYS} algo=local model=mlp results_dir={tmp_path}"
     run = fedbench.run(f"{keys} parts.frozen=[head]")

@@ -51,7 +51,7 @@ afl:                                                                      9 0 0 
 stem:                                                                     9 15 0 6 6 6 8 0 0 14
 fafed fafed/variant=code:                                                 9 15 7 6 6 6 8 0 7 14
 drfa/snapshot=random drfa/snapshot=2:                                     10 0 0 2 6 1 8 0 0 14
-local:                                                                 0 0 17 17 17 17 17 17 17 17
+local:                                                                 0 0 18 18 18 18 18 18 18 18
 fedamp:                                                                9 0 18 18 18 18 18 18 18 18
 drfa/snapshot_weights=uniform:                                            10 0 0 2 0 1 0 0 0 14
 fedcorr:                                                                  11 11 0 11 0 11 0 0 0 14

@@ -232,6 +232,19 @@ def test_the_record_of_a_run(tmp_path, sampling):
     assert [(row["asked"], row["sampled"], row["clients"]) for row in rows[1:]] == [(5, 3, 3)] * 4
 
 
+@pytest.mark.parametrize(
+    ("algo", "statistics"),
+    [("fedavg", 2), ("silobn", 0), ("fixbn parts.fix_after=0.5", 1)],
+)
+def test_statistics_that_are_sent_are_part_of_the_model(tmp_path, algo, statistics):
+    """They are sent in as many of two rounds."""
+    keys = f"algo={algo} model=mlp model.norm=batch model.hidden=[4] rounds=2 sampling=loss"
+    last = rows_of(tmp_path, f"{keys} participation=3 sampling_candidates=5")[-1]
+    shared = 60 * 4 + 4 + 2 * 4 + 4 * 10 + 10
+    assert last["bytes_down"] == 4 * 5 * (2 * shared + statistics * 8)
+    assert last["bytes_up"] == 4 * 3 * (2 * shared + statistics * 8) + 2 * 5 * 8
+
+
 @pytest.mark.parametrize("sampling", ["power_of_choice", "loss"])
 def test_without_a_choice_nothing_is_measured(tmp_path, sampling):
     """If all clients take part, every number is that of uniform sampling."""
