@@ -86,19 +86,31 @@ def main() -> int:
         help="settings, separated by commas",
     )
     parser.add_argument(
+        "--methods",
+        default=",".join(methods()),
+        help="methods, separated by commas; the page needs all",
+    )
+    parser.add_argument(
+        "--tables",
+        default=",".join(TABLES),
+        help="tables, separated by commas; the page needs all",
+    )
+    parser.add_argument(
         "--jobs",
         type=int,
         help="runs at a time; the default is what cores and memory suggest",
     )
     parser.add_argument("overrides", nargs="*", help="overrides of every run, such as rounds=5")
     args = parser.parse_intermixed_args()
+    names = args.methods.split(",")
+    tables = args.tables.split(",")
     for setting in args.settings.split(","):
         folder = args.directory / setting
-        refused = refusals(setting, methods(), args.overrides)
+        refused = refusals(setting, names, args.overrides)
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / REFUSED, json.dumps(refused, indent=1) + "\n")
-        for table in TABLES:
-            for method in methods():
+        for table in tables:
+            for method in names:
                 if method in refused:
                     continue
                 entry = Entry(
@@ -111,6 +123,8 @@ def main() -> int:
                 )
                 if entry.weights or table != "size":
                     entry.execute(SEEDS)
+    if set(names) < set(methods()) or set(tables) < set(TABLES):
+        return 0
     return write_page(args.directory)
 
 
