@@ -93,7 +93,7 @@ class Declared(Own):
     ("word", "message"),
     [
         ("lat.*", r"parts\.frozen: lat\.\* names no parameter of Own, which has first\.weight, "),
-        ("norm", "norm names no parameter of Own"),
+        ("norm", "norm: Own has no normalisation"),
         ("head", r"parts\.frozen=head: Own does not declare its head; set traits = ModelTraits"),
     ],
 )

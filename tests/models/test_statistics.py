@@ -608,7 +608,7 @@ UNIFORM = "algo=fedavg algo.weights=uniform"
         ("algo=fedbn data.local_test=central", "each client has statistics of its own"),
         ("algo=silobn model.norm=none", "algo=silobn is for running statistics, and model=mlp has"),
         ("algo=fixbn model.norm=none", "algo=fixbn is for running statistics, and model=mlp has"),
-        ("algo=fedbn model.norm=none", "norm names no parameter of MLP"),
+        ("algo=fedbn model.norm=none", "MLP has no normalisation"),
         ("parts.statistics=local model.norm=none", "parts.statistics=local is for running statis"),
         ("parts.fix_after=0.5 model.norm=none", r"parts\.fix_after=0\.5 is for running statist"),
         ("parts.fix_after=1.5", r"fix_after"),
