@@ -135,7 +135,8 @@ def class_counts(clients, k, w):
 
 def fedlc(clients, w, tau=1.0, floor=0.0, server_lr=1.0, weights="size"):
     def gradient(k, v):
-        counts = np.maximum(class_counts(clients, k, v), floor)
+        counts = class_counts(clients, k, v)
+        counts[counts == 0] = floor
         with np.errstate(divide="ignore"):
             return shifted(clients, k, v, -tau * counts**-0.25)
 
@@ -169,7 +170,7 @@ def silobn(clients, w, weights="size"):
     return fedavg(clients, w, weights=weights)
 
 
-def fixbn(clients, w, weights="size", fix_after=0.5):
+def fixbn(clients, w, weights="size"):
     """Without running statistics."""
     return fedavg(clients, w, weights=weights)
 

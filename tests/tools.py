@@ -145,11 +145,11 @@ def make(name, local=SGD, **options):
 
 def stages_of(algo, rounds, clients):
     """The stages of a method, checked as in a run."""
-    stages = (
-        [Stage(algo, rounds)]
-        if isinstance(algo, Algorithm)
-        else algo(rounds=rounds, clients=clients)
-    )
+    if not isinstance(algo, Algorithm | list):
+        asked = inspect.signature(algo.func).parameters
+        given = {"rounds": rounds, "clients": clients}
+        algo = algo(**{name: given[name] for name in given if name in asked})
+    stages = [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo
     return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 

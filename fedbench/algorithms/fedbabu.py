@@ -1,12 +1,14 @@
 """FedBABU (Oh et al., 2022): FedAvg of the body under a head that is trained in evaluation only."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
+from fedbench.core.options import Positive
 
 
 def fedbabu(
     local: Optimizer,
     *,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """FedBABU: the head keeps its initial values, and clients fine-tune the whole model.
@@ -20,12 +22,14 @@ def fedbabu(
 
     Args:
         local: The local solver, also of the fine-tuning.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
 
     Identity: with ``parts.frozen=[]`` and ``finetune.epochs=0`` the method is FedAvg.
     """
     return Algorithm(
         **descent(local),
+        **server_descent(lr=server_lr),
         weights=weights,
         frozen_part=("head",),
         finetune_epochs=5,

@@ -1,12 +1,14 @@
 """FedBN (Li et al., ICLR 2021): FedAvg; every client keeps its normalisation layers."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
+from fedbench.core.options import Positive
 
 
 def fedbn(
     local: Optimizer,
     *,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """FedBN: weights, biases and running statistics of normalisation layers are never averaged.
@@ -18,9 +20,15 @@ def fedbn(
 
     Args:
         local: The local solver.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" as in the authors' code, or by number of training examples
             ("size").
 
     Identity: if all clients have the same data, all evaluated numbers are those of FedAvg.
     """
-    return Algorithm(**descent(local), weights=weights, personal_part=("norm",))
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr),
+        weights=weights,
+        personal_part=("norm",),
+    )

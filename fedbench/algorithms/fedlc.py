@@ -26,7 +26,7 @@ def calibrated(
 
     Args:
         tau: Strength τ.
-        floor: Smallest n_c. With 0, a class without examples leaves the softmax.
+        floor: n_c of a class without examples. With 0, it leaves the softmax.
     """
 
     def values(
@@ -36,7 +36,8 @@ def calibrated(
         local: State,
         info: ClientInfo,
     ) -> Tensor:
-        counts = info.probe["labels"].clamp(min=floor)
+        counts = info.probe["labels"]
+        counts = torch.where(counts > 0, counts, floor)
         shifts = tau * counts.pow(-0.25) if tau else torch.zeros_like(counts)
         return cross_entropy(own.logits - shifts.unsqueeze(1), batch.y)
 
@@ -58,7 +59,7 @@ def fedlc(
     Args:
         local: The local solver.
         tau: Strength τ of the calibration.
-        floor: Smallest number of examples of a class; 0 leaves classes without examples out.
+        floor: Number of examples that replaces 0; with 0, these classes are left out.
         server_lr: Server step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 

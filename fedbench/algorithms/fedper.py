@@ -1,12 +1,14 @@
 """FedPer (Arivazhagan et al., 2019): FedAvg of the body; every client keeps its head."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
+from fedbench.core.options import Positive
 
 
 def fedper(
     local: Optimizer,
     *,
+    server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
     """FedPer: body and head move together in every local step, and only the body is averaged.
@@ -18,8 +20,14 @@ def fedper(
 
     Args:
         local: The local solver.
+        server_lr: Server step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: with ``parts.personal=[]`` the method is FedAvg.
     """
-    return Algorithm(**descent(local), weights=weights, personal_part=("head",))
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr),
+        weights=weights,
+        personal_part=("head",),
+    )

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Descent, Weights, descent
+from fedbench.core.algorithm import Algorithm, Descent, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
-from fedbench.core.options import Natural
+from fedbench.core.options import Natural, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
@@ -13,6 +13,7 @@ def fedrep(
     local: Optimizer,
     *,
     body_epochs: Natural = 1,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
     epochs: int | None = None,
 ) -> Algorithm:
@@ -27,6 +28,7 @@ def fedrep(
     Args:
         local: The local solver.
         body_epochs: Number of epochs on the shared part, at most that of a round.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" or by number of training examples ("size").
         epochs: Number of epochs that a round is planned to have, set by the run. If None, those of
             the steps that a client takes.
@@ -74,6 +76,7 @@ def fedrep(
 
     return Algorithm(
         start=descent(local)["start"],
+        **server_descent(lr=server_lr),
         step=step,
         weights=weights,
         personal_part=("head",),

@@ -118,7 +118,7 @@ def fedrod(
         deploy=deploy,
         weights=weights,
         whole=PERSONAL,
-        any_statistics=True,
+        own_head="second",
         class_counts=True,
     )
 

@@ -1,12 +1,14 @@
 """LG-FedAvg (Liang et al., 2020): FedAvg of the head; every client keeps its body."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
+from fedbench.core.options import Positive
 
 
 def lgfedavg(
     local: Optimizer,
     *,
+    server_lr: Positive = 1.0,
     weights: Weights = "uniform",
 ) -> Algorithm:
     """LG-FedAvg: body and head move together in every local step, and only the head is averaged.
@@ -19,9 +21,15 @@ def lgfedavg(
 
     Args:
         local: The local solver.
+        server_lr: Server step size η_g.
         weights: Weights p_k, "uniform" as in the authors' code, or by number of training examples
             ("size").
 
     Identity: with ``parts.personal=[head]`` the method is FedPer.
     """
-    return Algorithm(**descent(local), weights=weights, personal_part=("body",))
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr),
+        weights=weights,
+        personal_part=("body",),
+    )

@@ -1,12 +1,14 @@
 """SiloBN (Andreux et al., 2020): FedAvg; every client keeps its running statistics."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.optim import Optimizer
+from fedbench.core.options import Positive
 
 
 def silobn(
     local: Optimizer,
     *,
+    server_lr: Positive = 1.0,
     weights: Weights = "size",
 ) -> Algorithm:
     """SiloBN: weights and biases of BatchNorm are averaged, its running statistics are not.
@@ -17,8 +19,14 @@ def silobn(
 
     Args:
         local: The local solver.
+        server_lr: Server step size η_g.
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: with ``parts.statistics=average`` the method is FedAvg.
     """
-    return Algorithm(**descent(local), weights=weights, statistics="local")
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr),
+        weights=weights,
+        statistics="local",
+    )

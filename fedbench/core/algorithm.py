@@ -421,8 +421,9 @@ class Algorithm:
         statistics: Policy for running statistics, unless ``parts.statistics`` is given: clients
             keep them ("local"), or the server averages them with the weights p_k ("average"). If
             None, they are averaged, and the model need not have any.
-        fix_after: Share of the rounds after which running statistics are constants, unless
-            ``parts.fix_after`` is given. If None, never, and the model need not have any.
+        moving_rounds: Number of rounds in which running statistics move, unless
+            ``parts.fix_after`` is given; later they are constants. If None, all rounds, and the
+            model need not have any. A factory that computes it takes ``rounds``.
         frozen_part: Those of the parameters that keep their initial values in training, unless
             ``parts.frozen`` is given.
         finetune_epochs: Number of epochs for which every client trains its model before it is
@@ -432,9 +433,9 @@ class Algorithm:
         whole: Reason why no part of the model can be personal; "" if parts can be.
         parts: Whether a step of your own works on models [A, P] whose message has the shared part
             [S] alone. Other steps do.
+        own_head: Client state with a head of the client's own beside the model's; "" if there is
+            none. The model may then have running statistics.
         objective: The loss of the local steps; None for the cross-entropy.
-        any_statistics: Whether the model may have running statistics although no part of it can be
-            personal.
         any_loss: Whether a step with a ``gradient`` of its own allows for any loss. Others do.
         class_counts: Whether client functions receive ``info.probe["labels"]`` [C, K], the number
             of the client's training examples of each class.
@@ -467,15 +468,15 @@ class Algorithm:
     personal_epochs: int | None = None
     personal_part: tuple[str, ...] = ()
     statistics: Statistics | None = None
-    fix_after: float | None = None
+    moving_rounds: int | None = None
     frozen_part: tuple[str, ...] = ()
     finetune_epochs: int = 0
     whole_epochs: int | None = None
     whole: str = ""
     parts: bool = False
+    own_head: str = ""
     objective: Objective | None = None
     any_loss: bool = False
-    any_statistics: bool = False
     class_counts: bool = False
     everyone: str = ""
     uniform: str = ""

@@ -45,8 +45,7 @@ class Outputs(NamedTuple):
     """Outputs of a model of each client on its batch."""
 
     logits: Tensor  # [A, B, classes]
-    # [A, B, D]: the inputs of the model's head; D = 0 if the model does not declare its head
-    features: Tensor
+    features: Tensor  # [A, B, D], the inputs of the model's head
 
 
 # outputs of the clients' models -> losses of their examples [A, B], or of the clients [A, 1]

@@ -60,6 +60,7 @@ class PaddedBatchNorm(_BatchNorm):
         count = mask.sum() * x[0, 0].numel()
         mask = mask.view(-1, 1, *ones)
         values = x.to(real.dtype)
+        count = count.clamp(min=1)  # a batch may be padding alone
         mean = (values * mask).sum(all_but_channels) / count
         apart = values - by_channel(mean)
         squares = apart.square() * mask

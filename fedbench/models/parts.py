@@ -52,8 +52,8 @@ def tensors_of(
             some = {name for name in names if fnmatchcase(name, word)}
         if not some and word == "norm":
             raise RequestError(
-                f"{key}=norm: {type(model).__name__} has no normalisation; use a model that has, such "
-                "as model=mlp model.norm=batch or model=resnet18_gn"
+                f"{key}=norm: {type(model).__name__} has no normalisation; use a model that has, "
+                "such as model=mlp model.norm=batch or model=resnet18_gn"
             )
         if not some:
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

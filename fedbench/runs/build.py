@@ -38,7 +38,6 @@ from fedbench.runs.build_engine import make_engine
 from fedbench.runs.build_parts import (
     features_of,
     frozen_tensors,
-    moving_rounds,
     parts_policy,
     personal_tensors,
     with_parts,
@@ -168,7 +167,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         data = replace(data, table=table.to(device, dtype))
     w = _initial_model(config, task)
     if task.shared.size < task.size:
-        stages = [with_parts(config, stages, task, data, w, policy.fix_after)]
+        stages = [with_parts(config, stages, task, data, w, policy.moving)]
     stages = [with_objective(stage, task.size) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
@@ -205,7 +204,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     )
     tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
     if tuning is not None:
-        tuning = replace(tuning, moving=moving_rounds(config.rounds, policy.fix_after))
+        tuning = replace(tuning, moving=policy.moving)
     apart = None
     if len(held_out):
         # each fine-tuning keeps the plans of its own clients
@@ -392,7 +391,7 @@ def _stages(
     if config.objective.target is not None:
         stages = [_with_loss(config, stage) for stage in stages]
     for stage in stages:
-        _check_objective(config, data, task, stage.algorithm.objective)
+        _check_objective(config, data, task, stage.algorithm)
     if config.identity.facts["code"]:  # the user's code
         stages = [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
     return stages
@@ -420,34 +419,36 @@ def _check_objective(
     config: RunConfig,
     data: FederatedDataset,
     task: Task,
-    objective: Objective | None,
+    algorithm: Algorithm,
 ) -> None:
     """Refuse a loss that does not fit the data or the model.
 
     Raises:
         RequestError: If it does not fit.
     """
-    if objective is None:
+    objective = algorithm.objective
+    if objective is None and not algorithm.class_counts:
         return
-    name = config.names.additions.get("objective")
-    request = f"objective={name}" if name else f"algo={config.names.algo}"
+    request = f"algo={config.names.algo}"
+    if (target := config.objective.target) is not None:
+        request = f"objective._target_={target}"
     if data.y.dim() > 1:
         raise RequestError(
             f"{request} uses the class of an example, and data={config.names.data} has a label "
             "per token"
         )
-    if not objective.features:
-        return
     if task.head is None:
         raise RequestError(
-            f"{request} uses the inputs of the head, and {type(task.model).__name__} does not "
-            "declare it; set traits = ModelTraits(head=NAME), the name of its last linear layer"
+            f"{request} needs a declared head, whose inputs are the features, and "
+            f"{type(task.model).__name__} declares none; set traits = ModelTraits(head=NAME), the "
+            "name of its last linear layer"
         )
     inside = f"{task.head}." if task.head else ""
-    if objective.models and all(key.startswith(inside) for key in task.layout.names):
+    head_alone = all(key.startswith(inside) for key in task.layout.names)
+    if objective is not None and objective.features and head_alone:
         raise RequestError(
-            f"{request} compares the features of several models, and those of "
-            f"model={config.names.model} do not depend on its trained parameters; use another model"
+            f"{request} compares features, and those of model={config.names.model} do not depend "
+            "on its trained parameters; use another model"
         )
 
 
@@ -835,6 +836,16 @@ def _check_logits(
 
     forward = type(task.model).forward
     FirstCall(task.predict, "model", fault, forward)(w, x)
+    if task.parameters < len(task.layout.names):  # a model with running statistics
+        weight = torch.zeros(len(rows), dtype=w.dtype, device=w.device)
+        weight[0] = 1  # the others are padding
+
+        def train(w: Tensor, x: Tensor) -> Tensor:
+            tensors = [v.clone() for v in task.layout.views(w)]
+            return task.apply(tensors, x, real=weight)
+
+        role = "model, in a training step with padding (BatchNorm needs a row per example)"
+        FirstCall(train, role, fault, forward)(w, task.images(x))
     if mode == "stacked":
         role = "model, vectorised over clients (engine.mode=loop takes one client after another)"
         stacked = FirstCall(

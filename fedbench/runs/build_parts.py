@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 
 import torch
 from torch import Tensor, nn
@@ -32,13 +32,13 @@ class PartsPolicy:
         personal: Words and patterns of the tensors that clients keep.
         frozen: Those of the parameters that keep their initial values.
         statistics: Policy for running statistics; None if ``personal`` names the local ones.
-        fix_after: Share of the rounds after which running statistics are constants, or None.
+        moving: Number of rounds in which running statistics move, or None for all of them.
     """
 
     personal: Sequence[str]
     frozen: Sequence[str]
     statistics: Statistics | None
-    fix_after: float | None
+    moving: int | None
 
 
 def parts_policy(
@@ -59,9 +59,9 @@ def parts_policy(
         algorithm.personal_part if parts.personal is None else parts.personal,
         algorithm.frozen_part if parts.frozen is None else parts.frozen,
         parts.statistics or algorithm.statistics,
-        algorithm.fix_after if parts.fix_after is None else parts.fix_after,
+        _moving_rounds(config, algorithm),
     )
-    is_default = policy.statistics is None and policy.fix_after is None
+    is_default = policy.statistics is None and policy.moving is None and parts.fix_after is None
     if is_default or statistics_of(model):
         return policy
 
@@ -74,6 +74,14 @@ def parts_policy(
         f"{given} is for running statistics, and model={config.names.model} has none; use a model "
         "with BatchNorm, such as model=mlp or resnet18_gn with model.norm=batch"
     )
+
+
+def _moving_rounds(config: RunConfig, algorithm: Algorithm) -> int | None:
+    """Return the number of rounds in which running statistics move, or None for all of them."""
+    share = config.parts.fix_after
+    if share is None:
+        return algorithm.moving_rounds
+    return None if share == 1 else ceil(share * config.rounds - 1e-9)
 
 
 def _refuse_sharing(config: RunConfig) -> None:
@@ -150,7 +158,7 @@ def with_parts(
     task: Task,
     data: FederatedDataset,
     w: Tensor,
-    fix_after: float | None,
+    moving: int | None,
 ) -> Stage:
     """Return the stage of a method for a model with personal parts or running statistics.
 
@@ -160,7 +168,7 @@ def with_parts(
         task: The model.
         data: The federated data set.
         w: The initial model [P].
-        fix_after: Share of the rounds after which running statistics are constants, or None.
+        moving: Number of rounds in which running statistics move, or None for all of them.
 
     Raises:
         RequestError: If the method, the data or the run needs a whole model.
@@ -180,7 +188,6 @@ def with_parts(
         )
 
     stage = stages[0]
-    moving = moving_rounds(stage.rounds, fix_after)
     _, own, local, averaged = w.split(
         [task.shared.size, task.personal.size, task.local.size, task.averaged.size]
     )
@@ -192,16 +199,11 @@ def with_parts(
 
     def at(round: int, server: State) -> Algorithm:
         constant = None
-        if round >= moving:
+        if moving is not None and round >= moving:
             constant = server.get(STATISTICS, averaged)
         return with_statistics(algorithm, local, averaged, constant)
 
     return stage._replace(algorithm=at(0, {}), changes=at)
-
-
-def moving_rounds(rounds: int, fix_after: float | None) -> float:
-    """Return the number of rounds in which running statistics move."""
-    return inf if fix_after is None else ceil(fix_after * rounds - 1e-9)
 
 
 def _fault(stages: Sequence[Stage], task: Task) -> str:
@@ -218,8 +220,8 @@ def _fault(stages: Sequence[Stage], task: Task) -> str:
     # a step of the user may take w for the shared part
     if isinstance(function, FirstCall) and not stage.algorithm.parts:
         return "has a local step of your own, without parts=True"
-    if stage.algorithm.any_statistics and not task.personal.names:
-        return ""
+    if stage.algorithm.own_head and not task.personal.names:
+        return refusal(replace(stage.algorithm, whole=""))
     return refusal(stage.algorithm)
 
 

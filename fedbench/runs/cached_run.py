@@ -253,11 +253,8 @@ def depends_on_rounds(config: RunConfig) -> str:
     privacy = config.scenarios.get("privacy")
     if privacy is not None and privacy.options.get("epsilon") is not None:
         return "privacy.epsilon"  # the noise is scaled to spend epsilon over the planned rounds
-    if (share := config.parts.fix_after) is not None:
-        if 0 < share < 1:
-            return "parts.fix_after"
-    elif 0 < config.algo.options.get("fix_after", 1) < 1:
-        return "algo.fix_after"
+    if 0 < (config.parts.fix_after or 0) < 1:
+        return "parts.fix_after"
     for part in (config.algo, *config.algo.inner("algo").values()):
         function = function_of(part.target, "algo")
         if "rounds" in inspect.signature(function).parameters:

@@ -216,7 +216,9 @@ class Recorder:
                 raise ValueError(
                     "rounds.jsonl has changed since it was written: its checksum differs"
                 )
-            tensors = load_file(self.checkpoint / manifest["state"])
+            stored = load_file(self.checkpoint / manifest["state"])
+            # in memory of their own: products of matrices can depend on the alignment by rounding
+            tensors = {name: v.clone() for name, v in stored.items()}
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
         self._cut_back(length, manifest["sealed"])

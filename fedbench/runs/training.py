@@ -37,6 +37,7 @@ from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.personal import PERSONAL
 from fedbench.simulation.scenario import client_columns, round_columns
 from fedbench.simulation.statistics import STATISTICS, TOOK_PART, with_own_statistics
+from fedbench.simulation.task import Task
 
 _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
 # fields of a snapshot that a checkpoint stores as numbers
@@ -424,7 +425,9 @@ class TrainingSession:
         if STATISTICS in clients:
             kept |= task.local.named(clients[STATISTICS])
         algorithm = self.prepared.stages[snapshot.stage].algorithm
-        if kept and not algorithm.any_statistics:  # otherwise, clients have models of their own
+        if algorithm.own_head:
+            kept |= _second_heads(task, clients[algorithm.own_head])
+        if kept:
             models["personal"] = kept
         else:
             deployed = self._deployed(snapshot)
@@ -581,10 +584,22 @@ class TrainingSession:
         )
 
 
+def _second_heads(task: Task, heads: Tensor) -> State:
+    """Return second heads [N, |head|] by the name of the tensor to which they are added."""
+    inside = f"{task.head}." if task.head else ""
+    names = [name for name in task.shared.names if name.startswith(inside)]
+    tensors = task.layout.of(names).named(heads)
+    return {f"personal.{name}": v for name, v in tensors.items()}
+
+
 def _absence(snapshot: Snapshot) -> dict[str, int]:
     """Return the number of clients that never took part, if clients keep running statistics."""
     took_part = snapshot.clients.get(TOOK_PART)
-    return {} if took_part is None else {"never": int((took_part == 0).sum())}
+    if took_part is None:
+        return {}
+    may_train = snapshot.data.train.counts > 0
+    absent = took_part.flatten().numpy(force=True) == 0
+    return {"never": int((absent & may_train).sum())}
 
 
 def _section(tensors: State, prefix: str) -> State:

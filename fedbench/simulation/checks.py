@@ -13,6 +13,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Trials
 from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError
+from fedbench.core.objective import Objective
 from fedbench.core.optim import Optimizer
 from fedbench.core.types import ClientInfo, all_finite
 from fedbench.core.user_code import is_own, place_of, raised
@@ -46,7 +47,7 @@ class Rule(NamedTuple):
 
 
 # the parts of a method whose fields are functions, or further parts
-_RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
+_RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials, Objective)
 
 
 @cache
@@ -85,7 +86,8 @@ def checked(part: Any, path: str = "") -> Any:
     rules = _rules().get(f"{record}.{name}", _rules().get(name))
     if rules is None:
         return part
-    return FirstCall(part, path, partial(_fault, rules))
+    # a loss may be infinite on padding
+    return FirstCall(part, path, partial(_fault, rules), finite=name != "values")
 
 
 def _checked_record(part: Any, path: str) -> Any:
@@ -114,6 +116,7 @@ class FirstCall:
         fault: Function that returns the fault of a result, or None, from the arguments and the
             result.
         named: Function that messages name. If None, ``function``.
+        finite: Whether the result must be finite if the arguments are moderate.
     """
 
     def __init__(
@@ -122,8 +125,10 @@ class FirstCall:
         role: str,
         fault: Callable[[tuple[Any, ...], Any], str | None],
         named: Callable[..., Any] | None = None,
+        finite: bool = True,
     ) -> None:
         self.function = function
+        self._finite = finite
         self._fault = fault
         self._done = False
         self._place = f"{role}: {place_of(named or function)}"
@@ -149,7 +154,9 @@ class FirstCall:
             message = f"{raised(error)} (its arguments: {'; '.join(shown)})"
             raise RequestError(f"{self._place} {message}") from error
 
-        fault = self._fault(args, result) or _changed(versions) or _infinite(args, result)
+        fault = self._fault(args, result) or _changed(versions)
+        if self._finite:
+            fault = fault or _infinite(args, result)
         if fault is not None:
             raise RequestError(f"{self._place} {fault}")
         self._done = True

@@ -7,7 +7,6 @@ of local steps are those of a run without it.
 import copy
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +51,8 @@ class FineTuning:
         lr: The learning rate. If None, the rate of the last finished round.
         solver: The local solver.
         seed: Random seed of the run.
-        moving: Number of rounds in which running statistics move; later, they are constants.
+        moving: Number of rounds in which running statistics move; later they are constants. If
+            None, all rounds.
     """
 
     run: Task
@@ -63,7 +63,7 @@ class FineTuning:
     lr: float | None
     solver: Optimizer
     seed: int
-    moving: float = inf
+    moving: int | None = None
     _cohort: Cohort | None = field(default=None, init=False)
     _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict, init=False)
 
@@ -175,7 +175,7 @@ class FineTuning:
 
         step: Step = Descent(_masked(self.solver, self.moved))
         if has_statistics:
-            step = moving(step, round < self.moving)
+            step = moving(step, self.moving is None or round < self.moving)
         return Algorithm(start=start, step=step, finish=finish)
 
     def _completed(self, judged: Tensor) -> Tensor:

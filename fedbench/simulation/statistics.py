@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
+from fedbench.core.errors import RequestError
 from fedbench.core.types import (
     Batch,
     ClientInfo,
@@ -83,7 +84,7 @@ class _WholeModels(OracleWrapper):
         batch = batch._replace(training=self.moves)
         losses, gradients = differentiate(self._whole(w), batch)
         size = w.shape[1]
-        if self.moves and self.moved is None and w is self.at:
+        if w is self.at:
             self.moved = gradients[:, size:]
         return losses, gradients[:, :size]
 
@@ -254,7 +255,14 @@ def moving(step: Step, moves: bool) -> Step:
         before = local[STATISTICS]
         whole = _WholeModels(oracle, local["w"], before, moves)
         after = step(whole, msg, _without(local), batch, info)
-        return {**after, STATISTICS: before if whole.moved is None else whole.moved}
+        if not moves:
+            return {**after, STATISTICS: before}
+        if whole.moved is None:
+            raise RequestError(
+                "running statistics are moved by the gradient at the local model, and the method's "
+                'step takes none: call oracle.grad(local["w"], batch) with this tensor itself'
+            )
+        return {**after, STATISTICS: whole.moved}
 
     return take_step
 

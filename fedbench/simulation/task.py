@@ -339,9 +339,9 @@ class Task:
         real: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and features [B, D], which are the inputs of the head."""
-        if self.head is None or self._on_features:
-            features = x if self._on_features else x.new_empty(len(x), 0)
-            return self._call(model, parameters, x, key, real), features
+        if self._on_features:
+            return self._call(model, parameters, x, key, real), x
+        assert self.head is not None  # checked when the run is built
         inputs: list[Tensor] = []
 
         def keep(head: nn.Module, arguments: tuple[Tensor, ...]) -> None:

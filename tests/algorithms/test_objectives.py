@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from command_line import FAST
+from command_line import FAST, write_files
 from safetensors.torch import load_file
 from tools import deployed, federation, make, snapshots, task_for
 
@@ -425,6 +425,7 @@ def test_the_shared_model_of_fedrod_does_not_depend_on_the_second_heads():
 
 # ---- through the configuration
 
+FILE = "model.safetensors"
 KEYS = f"{' '.join(FAST)} participation=2"
 
 
@@ -461,6 +462,20 @@ def test_an_objective_goes_with_roles_and_states(tmp_path):
         assert not torch.equal(model["layers.0.weight"], first["layers.0.weight"])
 
 
+@pytest.mark.parametrize("keys", ["objective=lc", "objective=decorr objective.coef=5.0"])
+def test_models_are_measured_on_the_plain_loss(tmp_path, keys):
+    """Evaluation, and the losses that select clients."""
+    common = (
+        "algo=term algo.weights=uniform sampling=power_of_choice sampling_candidates=5 rounds=1"
+    )
+    plain, _ = finished(tmp_path, common)
+    other, _ = finished(tmp_path, f"{common} {keys}")
+    rows = [run_.rounds() for run_ in (plain, other)]
+    for column in ("test_loss", "train_loss", "accuracy_mean"):
+        assert rows[0][column][0] == rows[1][column][0]
+    assert rows[0]["test_loss"][1] != rows[1]["test_loss"][1]
+
+
 def test_no_objective_leaves_no_trace():
     plain = fedbench.config.compose.compose_run([])
     assert fedbench.config.compose.compose_run(["objective=none"]).digest == plain.digest
@@ -475,8 +490,8 @@ def test_no_objective_leaves_no_trace():
         ("algo=fedcorr rounds=20 objective=lc", "fedcorr uses the cross-entropy of a batch"),
         ("algo=ditto objective=lc", "ditto has a second local phase on the cross-entropy"),
         ("algo=moon objective=decorr", "moon has a loss of its own already, and a run has one"),
-        ("algo=moon model=linear", "algo=moon compares the features of several models"),
-        ("algo=moon parts.frozen=[body]", "features of several models"),
+        ("algo=moon model=linear", "algo=moon compares features, and those of model=linear"),
+        ("algo=moon parts.frozen=[body]", "compares features, and those of model=mlp"),
         ("algo=fedrod parts.personal=[head]", "fedrod has personal models already"),
         ("algo=fedrod parts.personal=[body]", "fedrod has personal models already"),
         ("algo=fedrod parts.frozen=[head]", "declared, trained and shared"),
@@ -494,5 +509,82 @@ def test_labels_per_token_are_refused():
 
     config = fedbench.config.compose.compose_run(["algo=fedlc", "data=synthetic_leaf"])
     tokens = replace(DATA, y=DATA.y.unsqueeze(1))
-    with pytest.raises(RequestError, match="has a label per token"):
-        _check_objective(config, tokens, MLP_TASK, calibrated())
+    algorithm = replace(make("fedavg"), objective=calibrated())
+    for algo in (algorithm, make("fedrod")):
+        with pytest.raises(RequestError, match="has a label per token"):
+            _check_objective(config, tokens, MLP_TASK, algo)
+
+
+OWN = """
+import torch
+import torch.nn.functional as F
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.objective import Objective, cross_entropy
+from torch import nn
+
+def mine(local, wrong=""):
+    def values(own, others, batch, local_variables, info):
+        if wrong == "scalar":
+            return F.cross_entropy(own.logits.flatten(0, 1), batch.y.flatten())
+        if wrong == "classes":
+            return own.logits
+        if wrong == "other":
+            return others["broadcast"].logits.sum(2)
+        if wrong == "counts":
+            return info.probe["labels"]
+        return cross_entropy(own.logits, batch.y)
+
+    return Algorithm(**descent(local), objective=Objective(values))
+
+def loss():
+    return lambda: None
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.last = nn.Linear(input_shape[0], classes)
+
+    def forward(self, x):
+        return self.last(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            "algo.wrong=scalar",
+            r"objective\.values: values .* returned \[\] float32; expected \[C, B\]",
+        ),
+        ("algo.wrong=classes", r"returned \[\d+, 10, 10\] float32; expected \[C, B\] or \[C, 1\]"),
+        ("algo.wrong=other", r"objective\.values: values .* raised KeyError .*'broadcast'"),
+        ("algo.wrong=counts", r"objective\.values: values .* raised KeyError .*'labels'"),
+        ("model=net", "algo=mine needs a declared head, whose inputs are the features, and Net"),
+        ("algo=fedavg +objective._target_=own.loss", "must return an Objective, got function"),
+    ],
+)
+def test_losses_of_a_user_are_checked(tmp_path, keys, message):
+    files = {
+        "own.py": OWN,
+        "algo/mine.yaml": "_target_: own.mine\nwrong: ''\n",
+        "model/net.yaml": "_target_: own.Net\n",
+    }
+    write_files(tmp_path / "own", files)
+    given = "" if "algo=" in keys else "algo=mine"
+    model = "" if "model=" in keys else "model=mlp"
+    with pytest.raises(RequestError, match=message):
+        fedbench.run(
+            f"{KEYS} {given} {model} {keys} results_dir={tmp_path}", config_dir=tmp_path / "own"
+        )
+
+
+def test_a_longer_run_continues_bit_for_bit(tmp_path):
+    """Also where some clients take part for the first time in the second part."""
+    keys = "algo=moon model=mlp data=synthetic_leaf data.clients=8 participation=4 local.lr=0.1"
+    keys += " engine.precision=float64 keep_state=true"
+    fedbench.run(f"{keys} rounds=2 results_dir={tmp_path / 'parts'}")
+    models = [
+        load_file(fedbench.run(f"{keys} rounds=4 results_dir={tmp_path / place}").path / FILE)
+        for place in ("parts", "whole")
+    ]
+    assert all(torch.equal(v, models[1][name]) for name, v in models[0].items())

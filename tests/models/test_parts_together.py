@@ -130,3 +130,40 @@ def test_clients_improve_if_their_own_models_do(tmp_path, keys):
         shares.append(done.rounds()["improved_clients"].dropna().tolist())
     assert "silobn" in keys or set(shares[0]) == {1.0}
     assert min(shares[1]) < 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        # 60 * 128 + 128 signs, and a scale for each of two tensors
+        ("kind=sign per=tensor", (60 * 128 + 128) // 8 + 2 * 4),
+        # two factors of the matrix, and the bias
+        ("kind=power rank=2", 4 * (2 * (60 + 128) + 128)),
+        ("kind=top_k ratio=0.5", None),
+    ],
+)
+@pytest.mark.parametrize("part", ["parts.personal=[head]", "parts.frozen=[head]"])
+def test_messages_are_compressed_as_those_of_a_model_of_the_shared_part(tmp_path, keys, sent, part):
+    kind, option = keys.split()
+    common = f"{' '.join(FAST)} model=mlp {part} rounds=2 results_dir={tmp_path}"
+    compression = f"compression={kind[5:]} compression.up.{option}"
+    done = fedbench.run(f"{common} {compression}")
+    values = 60 * 128 + 128
+    bytes_up = done.last_round()["bytes_up"] / (2 * 8)
+    assert bytes_up == sent if sent else bytes_up < 4 * values
+    assert done.last_round()["bytes_down"] == 2 * 8 * 4 * values
+
+
+@pytest.mark.parametrize("keys", ["defence=krum algo.weights=uniform", "privacy=central"])
+def test_rules_and_noise_see_the_shared_part_alone(tmp_path, keys):
+    """With a personal head, messages are those of a model whose head is frozen, in one round."""
+    common = f"{' '.join(FAST)} model=mlp {keys} rounds=1 local.steps=1 local.batch_size=full"
+    common += f" algo.weights=uniform engine.precision=float64 results_dir={tmp_path}"
+    if "algo.weights" in keys:
+        common = common.replace(" algo.weights=uniform engine", " engine")
+    models = []
+    for part in ("personal", "frozen"):
+        done = fedbench.run(f"{common} parts.{part}=[head]")
+        models.append(load_file(done.path / "model.safetensors"))
+    for name, v in models[0].items():
+        torch.testing.assert_close(v, models[1][name], rtol=1e-9, atol=1e-11)

@@ -100,6 +100,16 @@ def test_a_personal_part_without_effect_changes_nothing(case):
         assert torch.allclose(kept[key][:, : v.shape[1]], v, atol=1e-9)
 
 
+def test_scaffolds_server_variate_is_the_mean_of_the_clients():
+    """Whatever cohorts took part, and of the shared part alone."""
+    task = task_with(MLP, ["head"], hidden=[5])
+    w = task.init(torch.Generator().manual_seed(1))
+    for snapshot in run("scaffold", task, w, participation=0.4, rounds=4)[1:]:
+        assert snapshot.server["c"].shape == (task.shared.size,)
+        assert torch.allclose(snapshot.server["c"], snapshot.clients["c"].mean(0), atol=1e-12)
+    assert snapshot.server["c"].abs().max() > 1e-4
+
+
 def trained_alone(task, w, client, steps, lr):
     """A model after full-batch steps on a client's training examples."""
     rows = DATA.train.of_clients(np.array([client]))

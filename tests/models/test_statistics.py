@@ -449,7 +449,7 @@ def equal(one, other):
         ("algo=fedbn parts.personal=[]", "algo=fedavg algo.weights=uniform"),
         ("algo=fixbn", "algo=fedavg parts.fix_after=0.5"),
         ("algo=fixbn parts.fix_after=1", "algo=fedavg"),
-        ("algo=fixbn algo.fix_after=0.3", "algo=fedavg parts.fix_after=0.3"),
+        ("algo=fixbn parts.fix_after=0.3", "algo=fedavg parts.fix_after=0.3"),
     ],
 )
 def test_the_three_methods_are_fedavg_with_a_policy(tmp_path, one, other):

@@ -99,7 +99,7 @@ def test_a_run_that_depends_on_its_number_of_rounds_starts_over(more, keys, reas
 def test_which_methods_depend_on_the_number_of_rounds():
     names = {a for a in ALGORITHMS if depends_on_rounds(compose_run([f"algo={a}"]))}
     assert names == {"fedcorr", "fixbn"}
-    assert not depends_on_rounds(compose_run(["algo=fixbn", "parts.fix_after=1"]))
+    assert not depends_on_rounds(compose_run(["algo=fedavg", "parts.fix_after=1"]))
     assert depends_on_rounds(compose_run(["algo=fedavg", "parts.fix_after=0.2"]))
     assert depends_on_rounds(compose_run(["algo=fedcorr_adafed"]))
 

@@ -253,6 +253,14 @@ def test_without_a_choice_nothing_is_measured(tmp_path, sampling):
     assert "asked" not in plain[-1]
 
 
+def test_uniform_cohorts_do_not_depend_on_other_keys(tmp_path):
+    """Roles, losses, fine-tuning and normalisation change no cohort: the same clients train."""
+    base = f"{' '.join(FAST)} model=mlp participation=3 rounds=4 results_dir={tmp_path}"
+    keys = ["", "parts.personal=[head]", "objective=lc", "finetune.epochs=1", "model.norm=batch"]
+    steps = [fedbench.run(f"{base} {key}").meta["client_steps"] for key in keys]
+    assert len(set(steps)) == 1  # clients have different numbers of steps
+
+
 def test_uniform_cohorts_depend_on_the_seed_alone():
     cohorts = []
     for name in ("fedavg", "local", "scaffold", "fedper"):
