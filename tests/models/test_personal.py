@@ -24,6 +24,7 @@ import fedbench
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
+from fedbench.models.base import ModelTraits
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.parts import tensors_of
 from fedbench.simulation.local_work import LocalWork
@@ -56,6 +57,8 @@ def test_which_methods_can_have_personal_parts():
 class WithUnused(nn.Module):
     """A linear model with parameters whose gradient is 0."""
 
+    traits = ModelTraits(head="linear")
+
     def __init__(self, input_shape, classes):
         super().__init__()
         self.linear = nn.Linear(input_shape[0], classes)
@@ -75,8 +78,8 @@ def task_with(model, personal, **options):
 def run(name, task, w, local=SGD, options=None, **more):
     """Snapshots of a method whose clients keep the personal part of a task's model."""
     length = task.shared.size
-    algo = make(name, local, **(options or {}))
-    algo = with_personal_part(algo, w[length:])
+    stages = stages_of(make(name, local, **(options or {})), 3, DATA.num_clients)
+    algo = with_personal_part(stages[0].algorithm, w[length:])
     return snapshots(algo, DATA, task=task, w=w[:length], **more)
 
 

@@ -8,7 +8,7 @@ import torch
 from command_line import FAST, write_files
 from safetensors.torch import load_file, save_file
 from test_personal import ALLOWED
-from tools import any_solver, case_id, engine_of, federation, make, share, snapshots
+from tools import any_solver, case_id, engine_of, federation, make, share, snapshots, stages_of
 from torch import nn
 
 import fedbench
@@ -290,7 +290,8 @@ def test_statistics_are_averaged_outside_of_every_method(case):
     w = first(task)
     seen = []
     observer = Observer(lambda round: True, seen.append)
-    algo, shared = around(make(name, any_solver(case), **options), task, w)
+    stages = stages_of(make(name, any_solver(case), **options), 2, DATA.num_clients)
+    algo, shared = around(stages[0].algorithm, task, w)
     states = snapshots(
         algo, DATA, task=task, w=shared, participation=share(case), rounds=2, mode="loop",
         observers=[observer],
