@@ -2,8 +2,8 @@
 
 ``run`` runs one experiment and ``sweep`` runs many; ``load_results`` reads finished runs as pandas
 frames, and ``load_run`` reads one of them; ``tune``, ``compare``, ``report`` and ``plot``
-correspond to the commands of the same names; ``Algorithm``, ``Averaging``, ``Stage``, ``descent``
-and ``server_descent`` are the building blocks for your own methods.
+correspond to the commands of the same names; ``Algorithm``, ``Averaging``, ``Objective``,
+``Stage``, ``descent`` and ``server_descent`` are the building blocks for your own methods.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from fedbench.commands.plot import plot
     from fedbench.commands.report import report
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
+    from fedbench.core.objective import Objective
     from fedbench.runs.results import load_results
 
 __all__ = [
     "Algorithm",
     "Averaging",
+    "Objective",
     "Stage",
     "compare",
     "descent",
@@ -52,6 +54,8 @@ def __getattr__(name: str) -> Any:
         home = "fedbench.api"
     elif name == "load_results":
         home = "fedbench.runs.results"
+    elif name == "Objective":
+        home = "fedbench.core.objective"
     else:
         home = "fedbench.core.algorithm"
     return getattr(importlib.import_module(home), name)

@@ -24,6 +24,8 @@ GROUPS = {
     "data/partition": "The assignment of examples to clients; keys are `data.partition.<key>`.",
     "model": "The model; keys are `model.<key>`. Each `data` choice names its default. "
     "[Models](simulation.md#models).",
+    "objective": "The loss of local steps, for methods that leave it free; keys are "
+    "`objective.<key>`. [Losses of your own](own_method.md#another-loss-fedlc).",
     "tracker": "Trackers that receive the rounds of a run in addition to its directory.",
     "availability": "The clients that take part in a round, and the results that arrive; keys are "
     "`availability.<key>`. This group and the four below describe the conditions around a method.",

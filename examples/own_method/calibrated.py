@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fedbench import Algorithm, descent
-from fedbench.core.objective import Objective, cross_entropy
+from fedbench import Algorithm, Objective, descent
+from fedbench.core.objective import cross_entropy
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import NonNegative
 from fedbench.core.types import Batch, ClientInfo, Outputs, State

@@ -269,7 +269,10 @@ def _initial_model(config: RunConfig, task: Task) -> Tensor:
         return task.init(generator(config.seed, Purpose.INIT))
     with reading(path, "of init.path cannot be read as a .safetensors file"):
         named = load_file(path)
-    return task.begin(named)
+    try:
+        return task.begin(named)
+    except RequestError as error:
+        raise RequestError(f"init.path={path}: {error}") from error
 
 
 def _local_work(local: LocalConfig, data: FederatedDataset, task: Task) -> LocalWork:

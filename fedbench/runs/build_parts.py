@@ -120,8 +120,9 @@ def frozen_tensors(
     """
     names = tensors_of(model, policy.frozen, "parts.frozen")
     if names >= {name for name, _ in model.named_parameters()}:
+        verb = f"{' and '.join(policy.frozen)} {'is' if len(policy.frozen) == 1 else 'are'}"
         raise RequestError(
-            f"{algo} would share nothing, because {', '.join(policy.frozen)} is frozen, and "
+            f"{algo} would share nothing, because {verb} frozen, and "
             f"{type(model).__name__} has no other parameters; set parts.frozen=[], or use another "
             "model"
         )
