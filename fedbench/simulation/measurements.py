@@ -275,49 +275,25 @@ class ExamplePlan:
         Raises:
             OutOfMemory: If a single example does not fit.
         """
-        shared = w.dim() == 1
-        count = self._flat_counts if shared else self._grouped_counts
-        return self._within_memory(partial(count, w), 1 if shared else _GROUP)
-
-    def _flat_counts(self, w: Tensor) -> Tensor:
-        def predict(rows: Tensor) -> Tensor:
-            return self._predict(w, rows).max(-1).indices
-
-        blocks = self.index.split(self._examples_at_once(1))
-        predicted = torch.cat(self.engine.map(predict, blocks, threads=self.threads))
-        device = self.index.device
-        clients = torch.arange(len(self.ids), device=device)
-        owner = clients.repeat_interleave(to_device(self.counts, device))
-        return self._counted(owner, self.data.labels(self.index), predicted)
-
-    def _grouped_counts(self, w: Tensor) -> Tensor:
-        device = self.data.x.device
-
-        def predict(group: _Group) -> Tensor:
-            models = w.index_select(0, group.clients.to(w.device)).to(device)
-            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
-            return logits.max(-1).indices
-
-        groups = self._groups()
-        shape = (len(self.ids), 3, self.data.classes)
-        totals = torch.zeros(shape, dtype=torch.float64, device=device)
-        predictions = self.engine.map(predict, groups, threads=self.threads)
-        for group, predicted in zip(groups, predictions, strict=True):
-            real = group.weight > 0
-            owner = group.clients.unsqueeze(1).expand_as(real)
-            labels = self.data.labels(group.rows)
-            totals += self._counted(owner[real], labels[real], predicted[real])
-        return totals
-
-    def _counted(
-        self,
-        owner: Tensor,
-        y: Tensor,
-        predicted: Tensor,
-    ) -> Tensor:
-        """Return the counts of examples [M], given their clients' positions."""
         clients = len(self.ids)
         classes = self.data.classes
+
+        def predict(group: _Group) -> Tensor:
+            logits, y, real = self._evaluated(w, group)
+            owner = group.clients.unsqueeze(1).expand_as(real)
+            return torch.stack([owner, y, logits.max(-1).indices])[:, real]
+
+        def predict_all() -> Tensor:
+            predicted = self.engine.map(predict, self._groups(), threads=self.threads)
+            # the first entry counts if no client has examples
+            return torch.cat([self.index.new_empty(3, 0), *predicted], 1)
+
+        if w.dim() == 1:
+            owner = to_device(np.repeat(np.arange(clients), self.counts), self.index.device)
+            y = self.data.labels(self.index)
+            predicted = self.logits(w).max(-1).indices
+        else:
+            owner, y, predicted = self._within_memory(predict_all, _GROUP)
         start = owner * classes
         correct = (start + y)[predicted == y]
         counts = []
@@ -330,7 +306,7 @@ class ExamplePlan:
 
         def predict_all() -> Tensor:
             blocks = self.index.split(self._examples_at_once(1))
-            logits = self.engine.map(partial(self._predict, w), blocks)
+            logits = self.engine.map(partial(self._predict, w), blocks, threads=self.threads)
             return torch.cat(logits)
 
         return self._within_memory(predict_all, 1)
@@ -372,20 +348,25 @@ class ExamplePlan:
         hits: bool,
         measured: Callable[[int], None],
     ) -> list[Tensor]:
-        device = self.data.x.device
-
         def measure(group: _Group) -> list[Tensor]:
-            models = w.index_select(0, group.clients.to(w.device)).to(device)
-            features = self.data.features(group.rows)
-            logits = self.engine.oracle.logits(models, features)
-            values = _per_example(logits, self.data.labels(group.rows), hits, 2)
-            real = group.weight > 0
+            logits, y, real = self._evaluated(w, group)
+            values = _per_example(logits, y, hits, 2)
             measured(group.rows.numel())
             return [(v.double() * real).sum(1) for v in values]
 
         shape = (1 + hits, len(self.ids))
-        totals = torch.zeros(shape, dtype=torch.float64, device=device)
+        totals = torch.zeros(shape, dtype=torch.float64, device=self.data.x.device)
         return self._add_up(list(totals), measure)
+
+    def _evaluated(
+        self,
+        w: Tensor,
+        group: _Group,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the logits [A, n, classes] and labels of a group, and which examples are real."""
+        models = w.index_select(0, group.clients.to(w.device)).to(self.data.x.device)
+        logits = self.engine.oracle.logits(models, self.data.features(group.rows))
+        return logits, self.data.labels(group.rows), group.weight > 0
 
     def _grouped_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         losses = w.new_zeros(len(self.ids), 1, dtype=torch.float64)

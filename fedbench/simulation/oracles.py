@@ -35,8 +35,7 @@ class VmapOracle(Oracle):
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         losses, grads = self._differentiate(w, batch)
-        gradients = torch.cat([g.flatten(1) for g in grads], 1)
-        return losses, gradients
+        return losses, torch.cat([g.flatten(1) for g in grads], 1)
 
     def descend_(
         self,
@@ -69,20 +68,14 @@ class VmapOracle(Oracle):
         loss: Loss,
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of another loss."""
-        _check_models(w, batch.x)
-        leaves = _leaves(self.task, w)
-        statistics = _statistics(self.task, w)
-        real = batch.weight if batch.training else None
-        with torch.enable_grad():
-            own = self.task.outputs_each([*leaves, *statistics], batch.x, batch.key, real)
-            losses = _client_losses(loss(own), batch)
-        gradients = [*_gradients(losses, leaves), *_moved(statistics, batch)]
-        return losses.detach(), torch.cat([g.flatten(1) for g in gradients], 1)
+        losses, grads = self._differentiate(w, batch, loss)
+        return losses, torch.cat([g.flatten(1) for g in grads], 1)
 
     def _differentiate(
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the losses [A, 1] and the gradients of the parameters [A, ...].
 
@@ -94,11 +87,13 @@ class VmapOracle(Oracle):
         statistics = _statistics(self.task, w)
         real = batch.weight if batch.training else None
         with torch.enable_grad():
-            logits = self.task.apply_each([*leaves, *statistics], batch.x, batch.key, real)
-            losses = _batch_losses(logits, batch)
+            inputs = [*leaves, *statistics], batch.x, batch.key, real
+            if loss is None:
+                losses = _batch_losses(self.task.apply_each(*inputs), batch)
+            else:
+                losses = _client_losses(loss(self.task.outputs_each(*inputs)), batch)
 
-        ones = torch.ones_like(losses)
-        gradients = torch.autograd.grad(losses, leaves, ones)
+        gradients = _gradients(losses, leaves, unused=loss is not None)
         return losses.detach(), [*gradients, *_moved(statistics, batch)]
 
 
@@ -166,17 +161,9 @@ class LoopOracle(Oracle):
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of another loss."""
         _check_models(w, batch.x)
-        leaves = []
-        outputs = []
-        statistics = []
         with torch.enable_grad():
-            for k, model in enumerate(w):
-                leaves.append(_leaves(self.task, model))
-                statistics.append(_statistics(self.task, model))
-                key = None if batch.key is None else batch.key[k]
-                real = batch.weight[k] if batch.training else None
-                tensors = [*leaves[k], *statistics[k]]
-                outputs.append(self.task.outputs(tensors, self.task.images(batch.x[k]), key, real))
+            passes = [self._forward(self.task.outputs, v, batch, k) for k, v in enumerate(w)]
+            leaves, statistics, outputs = zip(*passes, strict=True)
             losses = _client_losses(loss(_stacked(outputs)), batch)
 
         gradients = iter(_gradients(losses, list(chain.from_iterable(leaves))))
@@ -193,16 +180,26 @@ class LoopOracle(Oracle):
         k: int,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of client k, at its model w [P], and the gradients of the parameters."""
+        with torch.enable_grad():
+            leaves, statistics, logits = self._forward(self.task.apply, w, batch, k)
+            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
+        gradients = torch.autograd.grad(loss, leaves)
+        return loss.detach(), [*gradients, *_moved(statistics, batch)]
+
+    def _forward(
+        self,
+        call: Callable[..., T],
+        w: Tensor,
+        batch: Batch,
+        k: int,
+    ) -> tuple[list[Tensor], list[Tensor], T]:
+        """Return the parameters and statistics of client k, and the result of its forward pass."""
         leaves = _leaves(self.task, w)
         statistics = _statistics(self.task, w)
         x = self.task.images(batch.x[k])
         key = None if batch.key is None else batch.key[k]
         real = batch.weight[k] if batch.training else None
-        with torch.enable_grad():
-            logits = self.task.apply([*leaves, *statistics], x, key, real)
-            loss = example_losses(logits, batch.y[k], 1) @ batch.weight[k]
-        gradients = torch.autograd.grad(loss, leaves)
-        return loss.detach(), [*gradients, *_moved(statistics, batch)]
+        return leaves, statistics, call([*leaves, *statistics], x, key, real)
 
 
 def each_client(
@@ -394,10 +391,23 @@ def _client_losses(values: Tensor, batch: Batch) -> Tensor:
     return (real * batch.weight).sum(1, keepdim=True)
 
 
-def _gradients(losses: Tensor, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the gradients of the sum of the losses, 0 for leaves on which no loss depends."""
+def _gradients(
+    losses: Tensor,
+    leaves: Sequence[Tensor],
+    unused: bool = True,
+) -> Sequence[Tensor]:
+    """Return the gradients of the sum of the losses.
+
+    With ``unused``, they are 0 for leaves on which no loss depends, which is an error otherwise.
+    """
     ones = torch.ones_like(losses)
-    return torch.autograd.grad(losses, leaves, ones, allow_unused=True, materialize_grads=True)
+    return torch.autograd.grad(
+        losses,
+        leaves,
+        ones,
+        allow_unused=unused,
+        materialize_grads=unused,
+    )
 
 
 def _stacked(outputs: Iterable[Outputs]) -> Outputs:
