@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from command_line import FAST
+from command_line import FAST, write_files
 from safetensors.torch import load_file
 from test_statistics import DATA, around, first, run, task_with
 from tools import make
 
 import fedbench
+from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
 from fedbench.models.dense import MLP
 from fedbench.runs.build import build
@@ -90,7 +91,7 @@ def tuned_by_torch(path, keys, fixed):
     return float(sum(losses) / data.test.counts.sum())
 
 
-@pytest.mark.parametrize(("fix_after", "fixed"), [("null", False), ("0.5", True)])
+@pytest.mark.parametrize(("fix_after", "fixed"), [("null", False), ("0.5", True), ("1", False)])
 def test_fine_tuning_moves_statistics_as_the_next_round_would(tmp_path, fix_after, fixed):
     keys = f"local.batch_size=full local.lr=0.05 parts.fix_after={fix_after} rounds=2"
     expected = tuned_by_torch(tmp_path, keys, fixed)
@@ -167,3 +168,50 @@ def test_rules_and_noise_see_the_shared_part_alone(tmp_path, keys):
         models.append(load_file(done.path / "model.safetensors"))
     for name, v in models[0].items():
         torch.testing.assert_close(v, models[1][name], rtol=1e-9, atol=1e-11)
+
+
+def test_held_out_clients_are_not_counted_as_absent(tmp_path):
+    keys = f"{BATCH_NORM} algo=silobn evaluate.held_out_clients=2 results_dir={tmp_path}"
+    assert fedbench.run(keys).last_round()["never"] == 0
+
+
+OWN = """
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.models.base import ModelTraits
+from torch import nn
+
+def gradient(oracle, msg, local, batch, info):
+    return oracle.grad(local["w"].clone(), batch)
+
+def mine(local):
+    return Algorithm(**descent(local, gradient), parts=True)
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(input_shape[0] // 2)
+        self.last = nn.Linear(input_shape[0], classes)
+
+    def forward(self, x):
+        halves = x.reshape(2 * len(x), -1)  # two rows per example
+        return self.last(self.norm(halves).reshape(x.shape))
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("algo=mine", "running statistics are moved by the gradient at the local model"),
+        ("model=net", "model, in a training step with padding"),
+    ],
+)
+def test_code_of_a_user_that_does_not_fit_statistics_is_refused(tmp_path, keys, message):
+    files = {
+        "own.py": OWN,
+        "algo/mine.yaml": "_target_: own.mine\n",
+        "model/net.yaml": "_target_: own.Net\n",
+    }
+    write_files(tmp_path / "own", files)
+    base = BATCH_NORM if "algo=" in keys else " ".join(FAST)
+    with pytest.raises(RequestError, match=message):
+        fedbench.run(f"{base} {keys} results_dir={tmp_path / 'r'}", config_dir=tmp_path / "own")
