@@ -8,6 +8,11 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import Natural, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
+_NO_HEAD = (
+    "fedrep moved the shared part in all epochs and the personal part in none; set local.epochs "
+    "above algo.body_epochs"
+)
+
 
 def fedrep(
     local: Optimizer,
@@ -81,4 +86,5 @@ def fedrep(
         weights=weights,
         personal_part=("head",),
         whole_epochs=body_epochs,
+        remarks=lambda server: [_NO_HEAD] if epochs == body_epochs else [],
     )
