@@ -101,6 +101,23 @@ def refuses(case, solver):
 CASES = [(name, options) for name in ALGORITHMS for options in variants(name)]
 
 
+# methods that are FedAvg on a model without parts
+LIKE_FEDAVG = {"fedper", "lgfedavg", "fedbn", "silobn", "fixbn", "fedavg_ft", "fedbabu"}
+
+
+def is_first(case):
+    """Whether a case is tested with ``make test``: a method of its own at its defaults."""
+    return case[1] == variants(case[0])[0] and case[0] not in LIKE_FEDAVG
+
+
+def cases_of(cases):
+    """Parameters: the first case of every method always runs, the others with make test-all."""
+    return [
+        pytest.param(c, marks=[] if is_first(c) else [pytest.mark.slow], id=case_id(c))
+        for c in cases
+    ]
+
+
 def any_solver(case):
     """SGD with momentum, or plain where that is refused."""
     return sgd(**({} if refuses(case, "momentum") else SOLVERS["momentum"]))
@@ -146,7 +163,7 @@ def make(name, local=SGD, **options):
 def stages_of(algo, rounds, clients):
     """The stages of a method, checked as in a run."""
     if not isinstance(algo, Algorithm | list):
-        asked = inspect.signature(algo.func).parameters
+        asked = inspect.signature(algo).parameters
         given = {"rounds": rounds, "clients": clients}
         algo = algo(**{name: given[name] for name in given if name in asked})
     stages = [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo

@@ -451,6 +451,7 @@ def test_the_group_is_the_method(tmp_path, one, other):
     assert second.meta["objective"] == other.partition("objective=")[2].split()[0]
 
 
+@pytest.mark.slow
 def test_an_objective_goes_with_roles_and_states(tmp_path):
     """FedProx, SCAFFOLD and FedSAM with a personal head: the head is never sent."""
     for keys in ("algo=fedprox", "algo=scaffold", "algo=fedsam", "algo=moon objective=none"):

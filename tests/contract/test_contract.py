@@ -23,12 +23,12 @@ from tools import (
     factory,
     federation,
     final,
+    is_first,
     make,
     refuses,
     share,
     snapshots,
     task_for,
-    variants,
 )
 from toy_problems import clients_of
 
@@ -50,7 +50,7 @@ DRAWN = LocalWork(
     schedule=Schedule("cosine", decay_to=0.1, rounds=ROUNDS),
 )
 
-FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its defaults
+FIRST = [c for c in CASES if is_first(c)]  # methods at their defaults
 
 
 def fast_and_slow(fast, cases):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from command_line import FAST
 from safetensors.torch import load_file
-from tools import CASES, any_solver, case_id, federation, make, snapshots, task_for
+from tools import CASES, any_solver, cases_of, federation, make, snapshots, task_for
 from torch import nn
 
 import fedbench
@@ -151,7 +151,7 @@ def on_features(data, task, w):
 LINEAR_CASES = [case for case in CASES if case[0] != "fedcorr"]
 
 
-@pytest.mark.parametrize("case", LINEAR_CASES, ids=case_id)
+@pytest.mark.parametrize("case", cases_of(LINEAR_CASES))
 def test_with_a_frozen_body_every_method_trains_a_linear_model_on_the_features(case):
     name, options = case
     data = federation()

@@ -155,6 +155,7 @@ def test_messages_are_compressed_as_those_of_a_model_of_the_shared_part(tmp_path
     assert done.last_round()["bytes_down"] == 2 * 8 * 4 * values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["defence=krum algo.weights=uniform", "privacy=central"])
 def test_rules_and_noise_see_the_shared_part_alone(tmp_path, keys):
     """With a personal head, messages are those of a model whose head is frozen, in one round."""

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tools import (
     CASES,
     any_solver,
-    case_id,
+    cases_of,
     federation,
     make,
     share,
@@ -83,7 +83,7 @@ def run(name, task, w, local=SGD, options=None, **more):
     return snapshots(algo, DATA, task=task, w=w[:length], **more)
 
 
-@pytest.mark.parametrize("case", ALLOWED, ids=case_id)
+@pytest.mark.parametrize("case", cases_of(ALLOWED))
 def test_a_personal_part_without_effect_changes_nothing(case):
     """Norms, momentum, probes, ranks, traffic and states are those of the shared part."""
     name, options = case

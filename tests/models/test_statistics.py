@@ -401,6 +401,7 @@ def test_frozen_layers_still_have_statistics():
         tensors_of(net, ["*.running_mean"], "parts.frozen")
 
 
+@pytest.mark.slow
 def test_residual_networks():
     """BatchNorm over images: client by client and vectorised, with padding."""
     with torch.device("meta"):
@@ -440,6 +441,7 @@ def equal(one, other):
         assert all(torch.equal(v, other[name][key]) for key, v in values.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -552,6 +554,7 @@ def test_the_recorded_model_is_torchs(tmp_path):
     assert torch.equal(net.state_dict()[STATS[0]], named[STATS[0]])
 
 
+@pytest.mark.slow
 def test_scenarios_around_statistics(tmp_path):
     """Lost results and clipped or compressed vectors leave statistics to themselves."""
     plain = fedbench.run(f"{KEYS} algo=fedavg results_dir={tmp_path}")

@@ -113,6 +113,7 @@ def test_a_loss_moves_statistics_as_the_cross_entropy_does():
         assert torch.allclose(*runs, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_runs(tmp_path, policy):
     """FedRoD keeps second heads; the others as without another loss. Constants stay constant."""

@@ -303,6 +303,7 @@ def test_nothing_of_it_survives(tmp_path, method):
     assert one.accuracy.tolist() != other.accuracy.tolist()
 
 
+@pytest.mark.slow
 def test_rows_of_a_resumed_run_are_those_of_a_run_in_one_piece(fed, train, monkeypatch):
     args = [*KEYS.split(), "algo=fedbabu", "participation=0.5", "engine.mode=loop"]
     whole = train(*args, "results_dir=whole")
@@ -312,6 +313,7 @@ def test_rows_of_a_resumed_run_are_those_of_a_run_in_one_piece(fed, train, monke
     assert model_of(done) == model_of(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [
