@@ -44,6 +44,16 @@ def test_both_are_fedavg_with_a_personal_part(tmp_path, one, other):
         assert all((v == second[name][key]).all() for key, v in values.items())
 
 
+@pytest.mark.parametrize("other", ["fedavgm algo.beta=0", "term algo.t=0 algo.weights=size"])
+def test_methods_that_reduce_to_fedavg_are_fedper_with_a_personal_head(tmp_path, other):
+    double = "engine.precision=float64"
+    fedper = models(tmp_path, f"algo=fedper {double}")
+    same = models(tmp_path, f"algo={other} parts.personal=[head] {double}")
+    for name, values in fedper.items():
+        for key, v in values.items():
+            torch.testing.assert_close(v, same[name][key], rtol=1e-10, atol=1e-10)
+
+
 def test_only_the_other_part_is_sent(tmp_path):
     sent = {}
     for algo in ("fedavg", "fedper", "lgfedavg"):
