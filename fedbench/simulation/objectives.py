@@ -53,6 +53,7 @@ def with_objective(stage: Stage, size: int) -> Stage:
 
 
 def _around(algo: Algorithm, size: int) -> Algorithm:
+    """Return a method with its objective in its local steps; ``size`` as above."""
     objective = algo.objective
     assert objective is not None
     if PREVIOUS in objective.models:
