@@ -134,15 +134,15 @@ class Task:
         self.dtype = dtype
         self.bf16 = bf16
         self.traits = traits_of(model)
-        if len(shared) < len(shapes):
-            # hand-written passes need all parameters in the model's order
-            self.traits = replace(self.traits, dense=False)
         self.head = head_of(model)
         whole = Layout(tuple(shapes), tuple(shapes.values()))
         own = [name for name in trained if name in personal]
         local = [name for name in statistics if name in personal]
         averaged = [name for name in statistics if name not in personal]
         self.layout = whole.of([*shared, *own, *local, *averaged])
+        if self.layout.names != whole.names:
+            # hand-written passes need all parameters in the model's order
+            self.traits = replace(self.traits, dense=False)
         self.shared = whole.of(shared)
         self.personal = whole.of(own)
         self.local = whole.of(local)

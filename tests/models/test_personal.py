@@ -170,7 +170,11 @@ def test_modes_and_chunks_agree(name, part):
     task = task_with(MLP, [part], hidden=[5, 4])
     w = task.init(torch.Generator().manual_seed(1))
     runs = []
-    for mode, size, workers in (("loop", 1, 1), ("stacked", 1000, 1), ("stacked", 2, 2)):
+    modes = [("loop", 1, 1), ("stacked", 1000, 1), ("stacked", 2, 2)]
+    assert task.traits.dense == (part == "head")  # the last layer: the order is the model's
+    if task.traits.dense:
+        modes.append(("compiled", 1, 1))
+    for mode, size, workers in modes:
         last = run(name, task, w, mode=mode, cohort_size=size, workers=workers)[-1]
         runs.append(torch.cat([last.server["w"], last.clients[PERSONAL].flatten()]))
     assert all(torch.allclose(one, runs[0], atol=1e-10) for one in runs)
