@@ -1,36 +1,26 @@
 """Repetition of published runs chosen at random: ``fedbench benchmark NAME --check K``.
 
-Repeated runs are compared bit for bit with runs of the same versions and platform. Elsewhere
-rounding differs, and the metrics of the benchmark must agree within its tolerance.
+Runs are compared bit for bit with those of the same versions and machine. Elsewhere numbers are
+rounded differently, and the metrics of the benchmark must agree within its tolerance.
 """
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
 from fedbench.benchmarks.entries import Entry
-from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry
+from fedbench.benchmarks.execution import BenchmarkContext
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.runs.executors.base import RunBatch
 from fedbench.runs.results import CHECKS
 from fedbench.runs.run import Fields, Run, read_run
 
 _CLOCKS = ("seconds_train", "seconds_eval")
 _VERSIONS = ("python", "torch", "numpy")
-_MACHINE = ("platform", "device_name")
-
-
-class Drawn(NamedTuple):
-    """A published run that is repeated."""
-
-    entry: Entry
-    run: Run
-    held_out: bool
 
 
 @dataclass(frozen=True)
@@ -38,26 +28,27 @@ class CheckedRun:
     """The comparison of a published run with its repetition.
 
     Attributes:
-        setting: Name of the setting.
-        method: The method.
-        seed: The seed.
+        entry: The entry.
+        run: The published run.
         held_out: Whether the run is one of the held-out variant.
         outcome: ``identical`` bit for bit, ``within`` the tolerance on another kind of machine, or
             ``differs``.
-        difference: The largest difference of a number, relative for numbers above 1; 0 if identical,
-            infinite if a number is missing in one of the runs.
-        reason: The number with the largest difference, or the reason why there is none.
-        same_environment: Whether versions, platform and device are those of the published run.
+        difference: The largest difference of a number, relative for numbers above 1. It is 0 for an
+            identical run, and infinite if a number is missing.
+        reason: The number with the largest difference, or why there is no number.
     """
 
-    setting: str
-    method: str
-    seed: int
+    entry: Entry
+    run: Run
     held_out: bool
-    outcome: Literal["identical", "within", "differs"]
+    outcome: Literal["identical", "within", "differs"] = "identical"
     difference: float = 0.0
     reason: str = ""
-    same_environment: bool = True
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return int(self.run.meta["seed"])
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Checked:
     """The result of a check.
 
     Attributes:
-        draw: Seed of the draw, which repeats it.
+        draw: Seed of the draw.
         population: Number of runs from which was drawn.
         tolerance: The tolerance on another kind of machine.
         runs: The repeated runs.
@@ -76,144 +67,121 @@ class Checked:
     tolerance: float
     runs: tuple[CheckedRun, ...]
 
-    @property
-    def agrees(self) -> bool:
-        """Whether no run differs."""
-        return all(run.outcome != "differs" for run in self.runs)
+    def count(self, outcome: str) -> int:
+        """Return the number of runs with an outcome."""
+        return sum(run.outcome == outcome for run in self.runs)
 
 
 def check_runs(
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     number: int,
     draw: int,
-    shared: BenchmarkContext,
+    context: BenchmarkContext,
 ) -> Checked:
-    """Repeat published runs and compare all numbers.
+    """Repeat runs chosen at random and compare all numbers.
 
-    The repeated runs are in DIR/checks/<name>@<version>/<draw>; their configurations come from the
-    benchmark and the chosen values, never from the published run.
+    The repeated runs are in DIR/checks/<name>@<version>/<draw>. Their configurations come from the
+    benchmark and the chosen values, never from the published runs.
 
     Args:
-        entries: The entries, published or run here.
+        entries: The entries.
         number: Number of runs.
         draw: Seed of the draw.
-        shared: The benchmark, results directory and executor.
+        context: The benchmark, results directory and executor.
 
     Raises:
         RequestError: If there is no run to repeat.
     """
     population = []
     for entry in entries:
-        population += [Drawn(entry, run, False) for run in entry.runs if run.done]
-        population += [Drawn(entry, run, True) for run in entry.held_out if run.done]
+        population += [CheckedRun(entry, run, False) for run in entry.runs]
+        population += [CheckedRun(entry, run, True) for run in entry.held_out]
     if not population:
         raise RequestError(
-            f"--check found no run of {shared.benchmark.label}; type --baselines DIR or URL with "
-            "published runs, or run the benchmark first"
+            f"there is no run of {context.benchmark.label} to check; type --baselines DIR or URL "
+            "with published runs"
         )
-    drawn = random.Random(draw).sample(population, min(number, len(population)))
+    drawn = random.Random(draw).sample(population, min(number, len(population)))  # noqa: S311
 
-    folder = shared.folder / CHECKS / shared.benchmark.label / str(draw)
-    context = replace(shared, folder=folder)
-    configs = [_config(one, context) for one in drawn]
-    same = [c for c, one in zip(configs, drawn, strict=True) if c.digest == one.run.meta["hash"]]
-    batch = RunBatch(same, context.composer.config_dir, context.debug)
-    context.executor.execute(batch)
-    errors = {result.overrides: result.error for result in batch.results}
-
-    checked = []
-    for one, config in zip(drawn, configs, strict=True):
-        error = errors.get(config.overrides, "")
-        if config.digest != one.run.meta["hash"]:
-            error = f"its digest is {one.run.meta['hash']}, and {config.digest} here"
-        checked.append(_checked(one, config, error, shared))
-    return Checked(draw, len(population), shared.benchmark.tolerance, tuple(checked))
+    place = context.folder / CHECKS / context.benchmark.label / str(draw)
+    repeating = replace(context, folder=place)
+    configs = []
+    for one in drawn:
+        planned = repeating.planned(one.entry.setting, one.entry.method)
+        configs.append(planned.config(one.entry.chosen or {}, one.seed, one.held_out))
+    repeating.batch([c for c, one in zip(configs, drawn, strict=True) if _is_same(c, one.run)])
+    checked = [_compared(*pair, context) for pair in zip(drawn, configs, strict=True)]
+    return Checked(draw, len(population), context.benchmark.tolerance, tuple(checked))
 
 
-def _config(one: Drawn, context: BenchmarkContext) -> RunConfig:
-    """Return the configuration that repeats a run."""
-    planned = PlannedEntry(one.entry.setting, one.entry.method, context)
-    return planned.config(one.entry.chosen or {}, int(one.run.meta["seed"]), one.held_out)
+def _is_same(config: RunConfig, run: Run) -> bool:
+    return config.digest == str(run.meta["hash"])
 
 
-def _checked(
-    one: Drawn,
-    config: RunConfig,
-    error: str,
-    shared: BenchmarkContext,
-) -> CheckedRun:
-    """Return the comparison of a run with its repetition, or with the error that prevented it."""
-    result = CheckedRun(
-        one.entry.setting,
-        one.entry.method,
-        int(one.run.meta["seed"]),
-        one.held_out,
-        "differs",
-        math.inf,
-        error,
-    )
-    if error:
-        return result
+def _compared(one: CheckedRun, config: RunConfig, context: BenchmarkContext) -> CheckedRun:
+    """Return the comparison of a run with its repetition."""
+
+    def differs(reason: str, difference: float = math.inf) -> CheckedRun:
+        return replace(one, outcome="differs", difference=difference, reason=reason)
+
+    if not _is_same(config, one.run):
+        return differs(f"its digest is {one.run.meta['hash']}, and {config.digest} here")
+    if not (config.path / "meta.json").exists():
+        return differs("it is refused here")
     repeated = read_run(config.path)
-    same = environment_of(one.run) == environment_of(repeated)
-    result = replace(result, same_environment=same)
     if (one.run.outcome, one.run.meta["rounds"]) != (repeated.outcome, repeated.meta["rounds"]):
-        ended = [f"{r.outcome} after round {r.meta['rounds']}" for r in (one.run, repeated)]
-        return replace(result, reason=f"published {ended[0]}, here {ended[1]}")
+        ends = [f"{run.outcome} in round {run.meta['rounds']}" for run in (one.run, repeated)]
+        return differs(f"it is {ends[0]}, and {ends[1]} here")
 
-    published = numbers_of(one.run)
     here = numbers_of(repeated)
-    metrics = {}  # a metric that the published run lacks is a difference
-    if one.run.counts:
-        metrics = {metric: published.get(metric) for metric in shared.benchmark.metrics}
-    difference, name = largest_difference(metrics | published, here)
-    if difference == 0:
-        return replace(result, outcome="identical", difference=0.0)
-    if not same:
-        difference, name = largest_difference(metrics, here)
-        if difference <= shared.benchmark.tolerance:
-            return replace(result, outcome="within", difference=difference, reason=name)
-    return replace(result, difference=difference, reason=name)
+    published = numbers_of(one.run)
+    # a published run without a metric differs
+    metrics = {name: published.get(name) for name in context.benchmark.metrics if name in here}
+    reason, difference = largest_difference(metrics | published, here)
+    if not difference:
+        return one
+    if environment_of(one.run) != environment_of(repeated):
+        reason, difference = largest_difference(metrics, here)
+        if difference <= context.benchmark.tolerance:
+            return replace(one, outcome="within", difference=difference, reason=reason)
+    return differs(reason, difference)
 
 
-def environment_of(run: Run) -> Fields:
+def environment_of(run: Run) -> list[Any]:
     """Return the versions and the machine on which a run's bits depend."""
     versions = run.meta.get("versions", {})
-    facts = {name: versions.get(name) for name in _VERSIONS}
-    return facts | {name: run.meta.get(name) for name in _MACHINE}
+    machine = [run.meta.get("platform"), run.meta.get("device_name")]
+    return [versions.get(name) for name in _VERSIONS] + machine
 
 
 def numbers_of(run: Run) -> Fields:
-    """Return all numbers of the last round by name, and those of all clients as columns."""
+    """Return the numbers of the last round and of all clients by name; none if the run diverged."""
     if not run.counts:
         return {}
     numbers = {key: value for key, value in run.last_round().items() if key not in _CLOCKS}
     if run.has_clients:
-        table = run.last_clients().sort_values("client")
-        for column in table:
-            for client, value in zip(table["client"], table[column], strict=True):
-                numbers[f"{column} of client {client}"] = value
+        for row in run.last_clients().to_dict("records"):
+            for column, value in row.items():
+                numbers[f"{column} of client {row['client']}"] = value
     return numbers
 
 
-def largest_difference(published: Fields, here: Fields) -> tuple[float, str]:
-    """Return the largest difference of numbers, and the name of the first number that has it.
+def largest_difference(
+    published: Mapping[str, Any],
+    here: Mapping[str, Any],
+) -> tuple[str, float]:
+    """Return the name of the number that differs most, and the difference.
 
-    Differences of numbers above 1 are relative to the published number. Two missing numbers agree.
+    The difference is relative to published numbers above 1. Two missing numbers agree.
     """
-    largest, where = 0.0, ""
-    for name, value in published.items():
-        difference = _difference(value, here.get(name))
-        if difference > largest:
-            largest, where = difference, name
-    return largest, where
+    differences = {key: _difference(value, here.get(key)) for key, value in published.items()}
+    return max(differences.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def _difference(published: Any, here: Any) -> float:
-    if pd.isna(published) and pd.isna(here):
+    missing = [pd.isna(value) for value in (published, here)]
+    if all(missing) or published == here:
         return 0.0
-    if published == here:
-        return 0.0
-    if any(isinstance(value, str) or pd.isna(value) for value in (published, here)):
+    if any(missing) or isinstance(published, str):
         return math.inf
-    return float(abs(here - published)) / max(1.0, abs(published))
+    return float(abs(here - published) / max(1.0, abs(published)))
