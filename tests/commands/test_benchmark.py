@@ -161,6 +161,17 @@ def test_a_changed_setting_is_refused(bench, tmp_path):
     assert "the setting part is not that of tiny@3" in err
 
 
+def test_list_shows_benchmarks_and_their_cards(fed, tmp_path):
+    write_tiny(tmp_path / "conf")
+    _, lines, _ = fed("list", "benchmark", "--config-dir", "conf")
+    assert [line.split()[0] for line in lines] == ["fair", "fair_mini", "tiny"]
+    _, lines, _ = fed("list", "benchmark", "tiny", "--config-dir", "conf")
+    assert lines[0] == "tiny: Two tiny settings"
+    assert "  baseline: fedavg" in lines
+    assert lines[-1] == "use: fedbench --config-dir conf benchmark tiny"
+    assert "benchmark=fiar is unknown" in fed("list", "benchmark", "fiar")[2]
+
+
 # ---- the check
 
 
