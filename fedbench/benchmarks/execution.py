@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry, Trial, entry_file, read_entry, write_entry
@@ -209,28 +210,34 @@ class PlannedEntry(BenchmarkContext):
             KeyboardInterrupt: On Ctrl-C; the same command resumes the work.
         """
         trials = tuple(self._search())
-        chosen = self._best(trials)
+        chosen = self.best(trials)
         if chosen is None:
-            return self.write("every trial diverged or failed", trials), []
+            return self.write(reason="every trial diverged or failed", trials=trials), []
         seeds = range(self.benchmark.seeds)
         configs = [self.config(chosen, seed) for seed in seeds]
         held_out = [self.config(chosen, seed, held_out=True) for seed in seeds]
         results = self.batch([*configs, *held_out])
-        entry = self.write("", trials, chosen, _runs(configs), _runs(held_out))
+        entry = self.write(
+            trials=trials,
+            chosen=chosen,
+            runs=_runs(configs),
+            held_out=_runs(held_out),
+        )
         return entry, results
 
-    def write(
-        self,
-        reason: str,
-        trials: tuple[Trial, ...] = (),
-        chosen: Values | None = None,
-        runs: tuple[Run, ...] = (),
-        held_out: tuple[Run, ...] = (),
-    ) -> Entry:
-        """Write and return the entry; the arguments are its fields."""
-        space = tuple(self.axes.values())
-        fields = (self.name, self.method, space, trials, chosen, reason, runs, held_out)
-        entry = Entry(*fields, digests=self.digests)
+    def write(self, **fields: Any) -> Entry:
+        """Write and return the entry.
+
+        Args:
+            fields: The fields of the entry besides its name and configuration.
+        """
+        entry = Entry(
+            self.name,
+            self.method,
+            tuple(self.axes.values()),
+            digests=self.digests,
+            **fields,
+        )
         write_entry(entry, self.folder, self.benchmark)
         return entry
 
@@ -246,7 +253,7 @@ class PlannedEntry(BenchmarkContext):
 
         own_defaults = _typed({key: self.defaults[key] for key in own})
         trials = self._trials([*own_defaults, self.axes[RATE]], len(search.rates))
-        best = self._best(trials)
+        best = self.best(trials)
         if best is not None and own:
             rate = _typed({RATE: best[RATE]})
             trials += self._trials([*rate, *own.values()], search.budget)
@@ -264,7 +271,7 @@ class PlannedEntry(BenchmarkContext):
         trials = study.search().trials
         return [Trial(constants | trial.values, trial.mean()) for trial in trials]
 
-    def _best(self, trials: Sequence[Trial]) -> Values | None:
+    def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""
         sign = metric_info(self.benchmark.search.metric).sign
         scored = [(sign * t.score, t.values) for t in trials if t.score is not None]

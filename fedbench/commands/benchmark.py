@@ -181,7 +181,7 @@ def _allowed(todo: Sequence[PlannedEntry], entries: list[Entry]) -> list[Planned
         reason = planned.refusal()
         if reason:
             print(f"fedbench: {planned.method} in {planned.name}: {reason}", file=sys.stderr)
-            entries.append(planned.write(reason))
+            entries.append(planned.write(reason=reason))
         else:
             allowed.append(planned)
     return allowed
