@@ -6,6 +6,7 @@ Studies and runs are those of ``fedbench compare``, in DIR/<setting> for each se
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ def methods_of(benchmark: Benchmark) -> list[str]:
     """
     if benchmark.methods != "all":
         return list(benchmark.methods)
-    folder = CONFIG_DIR / "algo"
-    return [
-        name for name in options("algo") if "defaults" not in read_yaml(folder / f"{name}.yaml")
-    ]
+    methods = []
+    for name in options("algo"):
+        file = CONFIG_DIR / "algo" / f"{name}.yaml"
+        if "defaults" not in read_yaml(file):
+            methods.append(name)
+    return methods
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,11 @@ class BenchmarkContext:
 
     def planned(self, setting: str, method: str) -> "PlannedEntry":
         """Return the plan of a method in a setting."""
-        return PlannedEntry(**vars(self), name=setting, method=method)
+        return PlannedEntry(
+            **vars(self),
+            name=setting,
+            method=method,
+        )
 
     def batch(self, configs: Sequence[RunConfig]) -> list[RunResult]:
         """Execute runs and return their results."""
@@ -126,9 +133,9 @@ class PlannedEntry(BenchmarkContext):
     @cached_property
     def axes(self) -> dict[str, str]:
         """The axes of the search by key, as typed."""
-        axes = {
-            axis.key: axis.text for axis in search_space(self.method, self.composer.config_dir, ())
-        }
+        axes = {}
+        for axis in search_space(self.method, self.composer.config_dir, ()):
+            axes[axis.key] = axis.text
         if RATE in axes:
             rates = map(config_value, self.benchmark.search.rates)
             axes[RATE] = f"{RATE}={','.join(rates)}"
@@ -143,12 +150,19 @@ class PlannedEntry(BenchmarkContext):
     def most_runs(self) -> int:
         """The maximum number of runs, with those of the search."""
         search = self.benchmark.search
-        trials = search.budget * (len(self.axes) > (RATE in self.axes))
+        trials = 0
         if RATE in self.axes:
             trials += len(search.rates)
+        if set(self.axes) - {RATE}:
+            trials += search.budget
         return trials * len(search.seeds) + 2 * self.benchmark.seeds
 
-    def config(self, values: Values, seed: int = 0, held_out: bool = False) -> RunConfig:
+    def config(
+        self,
+        values: Values,
+        seed: int = 0,
+        held_out: bool = False,
+    ) -> RunConfig:
         """Return the configuration of a run of the table.
 
         Args:
@@ -161,11 +175,12 @@ class PlannedEntry(BenchmarkContext):
         """
         for key in values:
             choice(f"a chosen key of {self.method}", key, self.axes)
-        variant = self.benchmark.settings[self.name].held_out if held_out else ()
-        tuned_on = f"tuned_on={as_value(self.benchmark.search.seeds)}"
-        return self.composer.config(
-            [*self.fixed, *_typed(values), *variant, tuned_on, f"seed={seed}"]
-        )
+        overrides = [*self.fixed, *_typed(values)]
+        if held_out:
+            overrides += self.benchmark.settings[self.name].held_out
+        tuned_on = as_value(self.benchmark.search.seeds)
+        overrides += [f"tuned_on={tuned_on}", f"seed={seed}"]
+        return self.composer.config(overrides)
 
     def refusal(self) -> str:
         """Return the reason why the method cannot run in the setting, or an empty string.
@@ -193,9 +208,9 @@ class PlannedEntry(BenchmarkContext):
         if not file.exists():
             return None
         entry = read_entry(file, self.folder)
-        present = (tuple(self.axes.values()), self.digests)
-        is_present = (entry.space, entry.digests) == present
-        return entry if is_present and entry.is_complete(self.benchmark.seeds) else None
+        if entry.digests != self.digests or entry.space != tuple(self.axes.values()):
+            return None
+        return entry if entry.is_complete(self.benchmark.seeds) else None
 
     def execute(self) -> tuple[Entry, list[RunResult]]:
         """Search, run the seeds with the chosen values, and write the entry.
@@ -263,19 +278,36 @@ class PlannedEntry(BenchmarkContext):
         """Return the trials of one search, each with all values of its overrides."""
         search = self.benchmark.search
         seeds = as_value(search.seeds)
-        keys = [f"tuned_by={search.metric}", f"budget={budget}", f"seeds={seeds}"]
-        request = read_request("tune", [*self.fixed, *overrides, *keys], self.executor)
+        typed = [
+            *self.fixed,
+            *overrides,
+            f"tuned_by={search.metric}",
+            f"budget={budget}",
+            f"seeds={seeds}",
+        ]
+        request = read_request("tune", typed, self.executor)
         study = Study(request, self.method, self.composer)
         study.check()
-        constants = {o.key: o.value for o in parse_overrides(overrides) if not o.sweeps}
-        trials = study.search().trials
-        return [Trial(constants | trial.values, trial.mean()) for trial in trials]
+
+        constants = {}
+        for override in parse_overrides(overrides):
+            if not override.sweeps:
+                constants[override.key] = override.value
+        trials = []
+        for trial in study.search().trials:
+            trials.append(Trial(constants | trial.values, trial.mean()))
+        return trials
 
     def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""
-        sign = metric_info(self.benchmark.search.metric).sign
-        scored = [(sign * t.score, t.values) for t in trials if t.score is not None]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+        metric = metric_info(self.benchmark.search.metric)
+        best: Values | None = None
+        highest = -inf
+        for trial in trials:
+            if trial.score is not None and metric.sign * trial.score > highest:
+                highest = metric.sign * trial.score
+                best = trial.values
+        return best
 
 
 def _build(configs: Sequence[RunConfig]) -> None:
@@ -292,7 +324,8 @@ def _build(configs: Sequence[RunConfig]) -> None:
 
 def _runs(configs: Sequence[RunConfig]) -> tuple[Run, ...]:
     """Return the runs that have files; a run that was refused has none."""
-    return tuple(read_run(c.path) for c in configs if (c.path / "meta.json").exists())
+    paths = [config.path for config in configs]
+    return tuple(read_run(path) for path in paths if (path / "meta.json").exists())
 
 
 def _typed(values: Values) -> list[str]:

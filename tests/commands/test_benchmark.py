@@ -10,7 +10,7 @@ from tiny_benchmark import EXPERIMENT, context_of, write_tiny
 from fedbench.benchmarks.check import check_runs, environment_of
 from fedbench.benchmarks.entries import entries_of, entry_file
 from fedbench.cli import main
-from fedbench.commands.benchmark import checked_text
+from fedbench.commands.benchmark import checked_lines
 
 pytestmark = pytest.mark.whole
 
@@ -232,10 +232,10 @@ def test_on_another_kind_of_machine_metrics_are_within_the_tolerance(check):
     (run,) = within.runs
     assert (run.outcome, run.reason) == ("within", "accuracy_mean")
     assert run.difference == pytest.approx(0.015)
-    assert "0 identical, 1 within, 0 differs; the tolerance on another" in checked_text(within)
+    assert "0 identical, 1 within, 0 differs; the tolerance on another" in checked_lines(within)[0]
     outside = check(changed(accuracy_mean=0.025, **other))
     assert outside.runs[0].outcome == "differs"
-    assert "fedprox, whole, seed " in checked_text(outside)
+    assert "fedprox, whole, seed " in checked_lines(outside)[1]
     assert check(changed(bytes_up=1, **other)).runs[0].outcome == "within"
     # an identical run of other versions is identical
     assert check(changed(**other)).runs[0].outcome == "identical"
