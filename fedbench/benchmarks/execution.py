@@ -189,14 +189,24 @@ class PlannedEntry(BenchmarkContext):
             RequestError: If the method is unknown or has no search space, or if the baseline cannot
                 run either, for example because data are missing.
         """
-        configs = [self.config({}), self.config({}, held_out=True)]
+        self.config({})
         try:
-            _build(configs)
+            self._build()
         except RequestError as error:
-            baseline = replace(self, method=self.benchmark.baseline)
-            _build([baseline.config({}), baseline.config({}, held_out=True)])
+            replace(self, method=self.benchmark.baseline)._build()
             return str(error)
         return ""
+
+    def _build(self) -> None:
+        """Build a run in the setting and one in its variant.
+
+        Raises:
+            RequestError: If a run is invalid, or its data are missing.
+        """
+        from fedbench.runs.build import build  # imports torch, which takes seconds
+
+        for held_out in (False, True):
+            build(self.config({}, held_out=held_out))
 
     def finished(self) -> Entry | None:
         """Return the entry on disk; None if it is missing, incomplete or of another configuration.
@@ -228,9 +238,11 @@ class PlannedEntry(BenchmarkContext):
         chosen = self.best(trials)
         if chosen is None:
             return self.write(reason="every trial diverged or failed", trials=trials), []
-        seeds = range(self.benchmark.seeds)
-        configs = [self.config(chosen, seed) for seed in seeds]
-        held_out = [self.config(chosen, seed, held_out=True) for seed in seeds]
+        configs = []
+        held_out = []
+        for seed in range(self.benchmark.seeds):
+            configs.append(self.config(chosen, seed))
+            held_out.append(self.config(chosen, seed, held_out=True))
         results = self.batch([*configs, *held_out])
         entry = self.write(
             trials=trials,
@@ -262,12 +274,14 @@ class PlannedEntry(BenchmarkContext):
         Rates are tried at the defaults of the other keys, then those keys at the best rate.
         """
         search = self.benchmark.search
-        own = {key: axis for key, axis in self.axes.items() if key != RATE}
-        if RATE not in self.axes:
+        own = dict(self.axes)
+        rates = own.pop(RATE, None)
+        if rates is None:
             return self._trials(list(own.values()), search.budget)
 
-        own_defaults = _typed({key: self.defaults[key] for key in own})
-        trials = self._trials([*own_defaults, self.axes[RATE]], len(search.rates))
+        own_defaults = {key: self.defaults[key] for key in own}
+        overrides = [*_typed(own_defaults), rates]
+        trials = self._trials(overrides, len(search.rates))
         best = self.best(trials)
         if best is not None and own:
             rate = _typed({RATE: best[RATE]})
@@ -308,18 +322,6 @@ class PlannedEntry(BenchmarkContext):
                 highest = metric.sign * trial.score
                 best = trial.values
         return best
-
-
-def _build(configs: Sequence[RunConfig]) -> None:
-    """Build runs as far as their first round.
-
-    Raises:
-        RequestError: If a run is invalid, or its data are missing.
-    """
-    from fedbench.runs.build import build  # imports torch, which takes seconds
-
-    for config in configs:
-        build(config)
 
 
 def _runs(configs: Sequence[RunConfig]) -> tuple[Run, ...]:

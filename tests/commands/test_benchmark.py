@@ -11,6 +11,7 @@ from fedbench.benchmarks.check import check_runs, environment_of
 from fedbench.benchmarks.entries import entries_of, entry_file
 from fedbench.cli import main
 from fedbench.commands.benchmark import checked_lines
+from fedbench.runs.results import load_results
 
 pytestmark = pytest.mark.whole
 
@@ -62,6 +63,8 @@ def test_all_methods_are_tuned_and_run_without_algo(published):
     assert [(entry.setting, entry.method) for entry in refused] == [("part", "afl")]
     trials = sum(len(entry.trials) for entry in entries)
     assert len(done(published)) == trials + 5 * 4
+    # trials are no results
+    assert len(load_results(published).runs) == 5 * 4
 
 
 def test_an_own_method_is_compared_with_published_entries(bench, tmp_path):
@@ -115,6 +118,25 @@ def test_ctrl_c_says_how_to_resume(bench, monkeypatch):
     status, _, err = bench("algo=mine")
     assert status == 130
     assert "interrupted; run the same command again to resume" in err
+
+
+def test_a_failed_run_is_named_and_trained_again(bench, monkeypatch):
+    from fedbench.runs.training import train
+
+    def fail(prepared, recorder):
+        if recorder.path.name == "seed_1":
+            raise MemoryError("too much")
+        return train(prepared, recorder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.runs.training.train", fail)
+        status, _, err = bench("algo=mine")
+    assert status == 1
+    assert err.count("MemoryError: too much") == 4  # a seed of two settings and their variants
+    status, lines, err = bench("algo=mine")
+    assert status == 0, err
+    trained = [line for line in lines if line.endswith("of training")]
+    assert len(trained) == 4
 
 
 def test_a_method_that_diverges_is_named_and_the_status_is_1(bench):
@@ -270,6 +292,7 @@ def test_check_draws_runs_repeats_them_and_ends_with_status_1_if_one_differs(
     assert "0 methods to do" in err
     repeated = done(tmp_path / "results" / "checks" / "tiny@3" / "7")
     assert len(done(tmp_path / "results")) == len(repeated) == 2
+    assert load_results(tmp_path / "results").runs.empty
 
     # a published choice that is not that of its runs
     shutil.copytree(published, tmp_path / "wrong")
