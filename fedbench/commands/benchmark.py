@@ -187,7 +187,11 @@ def _allowed(todo: Sequence[PlannedEntry], entries: list[Entry]) -> list[Planned
     return allowed
 
 
-def _outlook(benchmark: Benchmark, entries: Sequence[Entry], todo: Sequence[PlannedEntry]) -> str:
+def _outlook(
+    benchmark: Benchmark,
+    entries: Sequence[Entry],
+    todo: Sequence[PlannedEntry],
+) -> str:
     """Return a line on what is published, what was run here before and what is to do."""
     published = [entry for entry in entries if entry.published]
     local = [entry for entry in entries if entry.trials and not entry.published]
@@ -203,7 +207,11 @@ def _count(entries: Sequence[Entry | PlannedEntry]) -> str:
     return plural(len({entry.method for entry in entries}), "method")
 
 
-def _run(todo: list[PlannedEntry], entries: list[Entry], hours: float | None) -> list[RunResult]:
+def _run(
+    todo: list[PlannedEntry],
+    entries: list[Entry],
+    hours: float | None,
+) -> list[RunResult]:
     """Run entries until the time is up, and return the failed runs.
 
     Finished entries move from the work to the others.
@@ -232,10 +240,14 @@ def _text(
     """Return the tables of all settings and their held-out variants, and the result of a check."""
     parts = []
     for setting in benchmark.settings:
-        inside = [entry for entry in entries if entry.setting == setting]
-        parts += [f"{entry.method}, {setting}: {entry.reason}" for entry in inside if entry.reason]
-        runs = [run for entry in inside for run in entry.runs]
-        held_out = [run for entry in inside for run in entry.held_out]
+        runs: list[Run] = []
+        held_out: list[Run] = []
+        for entry in entries:
+            if entry.setting == setting:
+                runs += entry.runs
+                held_out += entry.held_out
+                if entry.reason:
+                    parts.append(f"{entry.method}, {setting}: {entry.reason}")
         for baseline in own or (benchmark.baseline,):
             for metric in benchmark.metrics[:2]:
                 parts.append(_compared(runs, f"{setting}: {metric}", metric, baseline))
@@ -246,7 +258,12 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _compared(runs: Sequence[Run], title: str, metric: str, baseline: str) -> str:
+def _compared(
+    runs: Sequence[Run],
+    title: str,
+    metric: str,
+    baseline: str,
+) -> str:
     """Return the comparison of all methods with one of them."""
     methods = {run.meta["algo"] for run in runs}
     if baseline not in methods or len(methods) < 2:
