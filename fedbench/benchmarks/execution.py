@@ -1,0 +1,334 @@
+"""Execution of a benchmark: the search for a method's values, and its runs with the chosen ones.
+
+Studies and runs are those of ``fedbench compare``, in DIR/<setting> for each setting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from fedbench.benchmarks.definition import Benchmark
+from fedbench.benchmarks.entries import Entry, Trial, entry_file, read_entry, write_entry
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import CONFIG_DIR, as_value, options, parse_overrides
+from fedbench.config.schema import RunConfig
+from fedbench.core.config_values import config_value, leaves, read_yaml
+from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info
+from fedbench.core.validation import choice
+from fedbench.runs.executors.base import Executor, RunBatch, RunResult
+from fedbench.runs.run import Run, read_run
+from fedbench.tuning.request import read_request
+from fedbench.tuning.search import Study
+from fedbench.tuning.space import Values, search_space
+
+RATE = "local.lr"
+# keys that choose between weights by size and uniform ones
+_WEIGHTS = ("algo.weights", "algo.prior")
+
+
+def methods_of(benchmark: Benchmark) -> list[str]:
+    """Return the methods of a benchmark.
+
+    All methods are the choices of ``algo`` whose files stand alone; a file that extends another one
+    combines two methods.
+    """
+    if benchmark.methods != "all":
+        return list(benchmark.methods)
+    methods = []
+    for name in options("algo"):
+        file = CONFIG_DIR / "algo" / f"{name}.yaml"
+        if "defaults" not in read_yaml(file):
+            methods.append(name)
+    return methods
+
+
+@dataclass(frozen=True)
+class BenchmarkContext:
+    """The facts that all entries of a command share.
+
+    Attributes:
+        benchmark: The benchmark.
+        composer: Composer of the configurations.
+        executor: The executor of the runs.
+        folder: The results directory DIR.
+        overrides: Overrides of every run, which do not change results.
+    """
+
+    benchmark: Benchmark
+    composer: Composer
+    executor: Executor
+    folder: Path
+    overrides: tuple[str, ...] = ()
+
+    def planned(self, setting: str, method: str) -> "PlannedEntry":
+        """Return the plan of a method in a setting."""
+        return PlannedEntry(
+            **vars(self),
+            name=setting,
+            method=method,
+        )
+
+    def batch(self, configs: Sequence[RunConfig]) -> list[RunResult]:
+        """Execute runs and return their results."""
+        batch = RunBatch(configs, self.composer.config_dir)
+        self.executor.execute(batch)
+        return batch.results
+
+    def check_settings(self) -> None:
+        """Refuse a benchmark whose settings are not those of its version.
+
+        Raises:
+            RequestError: If the baseline's configuration has changed in a setting or its variant.
+        """
+        version = self.benchmark.version
+        for name, setting in self.benchmark.settings.items():
+            digests = self.planned(name, self.benchmark.baseline).digests
+            if digests != setting.digests:
+                raise RequestError(
+                    f"the setting {name} is not that of {self.benchmark.label}: the digests of its "
+                    f"configurations are {list(digests)}, those of this version "
+                    f"{list(setting.digests)}. Results of different settings are never in one "
+                    f"table: undo the change to {setting.experiment}, or set version: "
+                    f"{version + 1}, digests: {list(digests)}, and say under changes what changed"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedEntry(BenchmarkContext):
+    """A method in a setting that is to be searched and run.
+
+    Attributes:
+        name: Name of the setting.
+        method: The method.
+    """
+
+    name: str
+    method: str
+
+    @property
+    def choices(self) -> list[str]:
+        """The overrides that choose the setting and the method."""
+        experiment = self.benchmark.settings[self.name].experiment
+        return [f"experiment={experiment}", f"algo={self.method}"]
+
+    @cached_property
+    def defaults(self) -> Values:
+        """The method's values in this setting by dotted key."""
+        return leaves(self.composer.config(self.choices).tree)
+
+    @property
+    def fixed(self) -> list[str]:
+        """The overrides of every run; a method with a rule of its own has none for the weights."""
+        weights = []
+        for key in _WEIGHTS:
+            if self.defaults.get(key) in ("size", "uniform"):
+                weights.append(f"{key}={self.benchmark.weights}")
+        results_dir = f"results_dir={as_value(str(self.folder / self.name))}"
+        return [*self.choices, *weights, *self.overrides, results_dir]
+
+    @cached_property
+    def axes(self) -> dict[str, str]:
+        """The axes of the search by key, as typed."""
+        axes = {}
+        for axis in search_space(self.method, self.composer.config_dir, ()):
+            axes[axis.key] = axis.text
+        if RATE in axes:
+            rates = map(config_value, self.benchmark.search.rates)
+            axes[RATE] = f"{RATE}={','.join(rates)}"
+        return axes
+
+    @cached_property
+    def digests(self) -> tuple[str, str]:
+        """Digests of the method's configuration in the setting and in its variant."""
+        return self.config({}).digest, self.config({}, held_out=True).digest
+
+    @property
+    def most_runs(self) -> int:
+        """The maximum number of runs, with those of the search."""
+        search = self.benchmark.search
+        trials = 0
+        if RATE in self.axes:
+            trials += len(search.rates)
+        if set(self.axes) - {RATE}:
+            trials += search.budget
+        return trials * len(search.seeds) + 2 * self.benchmark.seeds
+
+    def config(
+        self,
+        values: Values,
+        seed: int = 0,
+        held_out: bool = False,
+    ) -> RunConfig:
+        """Return the configuration of a run of the table.
+
+        Args:
+            values: The chosen values by key.
+            seed: The seed.
+            held_out: Whether the run is one of the held-out variant.
+
+        Raises:
+            RequestError: If a value is invalid, or for a key that is not searched.
+        """
+        for key in values:
+            choice(f"a chosen key of {self.method}", key, self.axes)
+        overrides = [*self.fixed, *_typed(values)]
+        if held_out:
+            overrides += self.benchmark.settings[self.name].held_out
+        tuned_on = as_value(self.benchmark.search.seeds)
+        overrides += [f"tuned_on={tuned_on}", f"seed={seed}"]
+        return self.composer.config(overrides)
+
+    def refusal(self) -> str:
+        """Return the reason why the method cannot run in the setting, or an empty string.
+
+        Raises:
+            RequestError: If the method is unknown or has no search space, or if the baseline cannot
+                run either, for example because data are missing.
+        """
+        self.config({})
+        try:
+            self._build()
+        except RequestError as error:
+            replace(self, method=self.benchmark.baseline)._build()
+            return str(error)
+        return ""
+
+    def _build(self) -> None:
+        """Build a run in the setting and one in its variant.
+
+        Raises:
+            RequestError: If a run is invalid, or its data are missing.
+        """
+        from fedbench.runs.build import build  # imports torch, which takes seconds
+
+        for held_out in (False, True):
+            build(self.config({}, held_out=held_out))
+
+    def finished(self) -> Entry | None:
+        """Return the entry on disk; None if it is missing, incomplete or of another configuration.
+
+        Raises:
+            RequestError: If the entry or one of its runs cannot be read.
+        """
+        file = entry_file(self.folder, self.benchmark, self.name, self.method)
+        if not file.exists():
+            return None
+        entry = read_entry(file, self.folder)
+        if entry.digests != self.digests or entry.space != tuple(self.axes.values()):
+            return None
+        return entry if entry.is_complete(self.benchmark.seeds) else None
+
+    def execute(self) -> tuple[Entry, list[RunResult]]:
+        """Search, run the seeds with the chosen values, and write the entry.
+
+        Finished runs are not repeated.
+
+        Returns:
+            The entry, and the results of the runs.
+
+        Raises:
+            RequestError: If the method refuses a trial.
+            KeyboardInterrupt: On Ctrl-C; the same command resumes the work.
+        """
+        trials = tuple(self._search())
+        chosen = self.best(trials)
+        if chosen is None:
+            return self.write(reason="every trial diverged or failed", trials=trials), []
+        configs = []
+        held_out = []
+        for seed in range(self.benchmark.seeds):
+            configs.append(self.config(chosen, seed))
+            held_out.append(self.config(chosen, seed, held_out=True))
+        results = self.batch([*configs, *held_out])
+        entry = self.write(
+            trials=trials,
+            chosen=chosen,
+            runs=_runs(configs),
+            held_out=_runs(held_out),
+        )
+        return entry, results
+
+    def write(self, **fields: Any) -> Entry:
+        """Write and return the entry.
+
+        Args:
+            fields: The fields of the entry besides its name and configuration.
+        """
+        entry = Entry(
+            self.name,
+            self.method,
+            tuple(self.axes.values()),
+            digests=self.digests,
+            **fields,
+        )
+        write_entry(entry, self.folder, self.benchmark)
+        return entry
+
+    def _search(self) -> list[Trial]:
+        """Return all trials.
+
+        Rates are tried at the defaults of the other keys, then those keys at the best rate.
+        """
+        search = self.benchmark.search
+        own = dict(self.axes)
+        rates = own.pop(RATE, None)
+        if rates is None:
+            return self._trials(list(own.values()), search.budget)
+
+        own_defaults = {key: self.defaults[key] for key in own}
+        overrides = [*_typed(own_defaults), rates]
+        trials = self._trials(overrides, len(search.rates))
+        best = self.best(trials)
+        if best is not None and own:
+            rate = _typed({RATE: best[RATE]})
+            trials += self._trials([*rate, *own.values()], search.budget)
+        return trials
+
+    def _trials(self, overrides: Sequence[str], budget: int) -> list[Trial]:
+        """Return the trials of one search, each with all values of its overrides."""
+        search = self.benchmark.search
+        seeds = as_value(search.seeds)
+        typed = [
+            *self.fixed,
+            *overrides,
+            f"tuned_by={search.metric}",
+            f"budget={budget}",
+            f"seeds={seeds}",
+        ]
+        request = read_request("tune", typed, self.executor)
+        study = Study(request, self.method, self.composer)
+        study.check()
+
+        constants = {}
+        for override in parse_overrides(overrides):
+            if not override.sweeps:
+                constants[override.key] = override.value
+        trials = []
+        for trial in study.search().trials:
+            trials.append(Trial(constants | trial.values, trial.mean()))
+        return trials
+
+    def best(self, trials: Sequence[Trial]) -> Values | None:
+        """Return the values of the first of the best trials; None if no trial has a score."""
+        metric = metric_info(self.benchmark.search.metric)
+        best: Values | None = None
+        highest = -inf
+        for trial in trials:
+            if trial.score is not None and metric.sign * trial.score > highest:
+                highest = metric.sign * trial.score
+                best = trial.values
+        return best
+
+
+def _runs(configs: Sequence[RunConfig]) -> tuple[Run, ...]:
+    """Return the runs that have files; a run that was refused has none."""
+    paths = [config.path for config in configs]
+    return tuple(read_run(path) for path in paths if (path / "meta.json").exists())
+
+
+def _typed(values: Values) -> list[str]:
+    return [f"{key}={as_value(value)}" for key, value in values.items()]
