@@ -7,13 +7,21 @@ is raised.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from fedbench.core.options import Count
+from fedbench.config.overrides import CONFIG_DIR, options
+from fedbench.core.config_values import read_yaml
+from fedbench.core.errors import RequestError, nearest
+from fedbench.core.files import reading
+from fedbench.core.metrics import is_field
+from fedbench.core.options import Count, NonNegative, Positive
+from fedbench.core.validation import place_and_fault
 
-_STRICT = ConfigDict(extra="forbid")
+GROUP = "benchmark"  # directory of the definitions in a config tree
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,9 @@ class Search:
 
     __pydantic_config__ = _STRICT
 
-    rates: tuple[float, ...]
+    rates: Annotated[tuple[Positive, ...], Field(min_length=1)]
     budget: Count
-    seeds: tuple[int, ...]
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     metric: str
 
 
@@ -75,7 +83,8 @@ class Benchmark:
         search: The search.
         seeds: Number S of seeds of the tables: 0 to S - 1.
         metrics: Metrics of the last round. Verdicts are about the first two.
-        tolerance: Largest difference of a repeated run's metrics on another kind of machine.
+        tolerance: Largest difference of a repeated run's metrics on another kind of machine,
+            relative for metrics above 1.
     """
 
     __pydantic_config__ = _STRICT
@@ -85,16 +94,71 @@ class Benchmark:
     title: str
     lead: str
     changes: Mapping[int, str]
-    settings: Mapping[str, Setting]
+    settings: Annotated[Mapping[str, Setting], Field(min_length=1)]
     baseline: str
     weights: Literal["uniform", "size"]
     search: Search
     seeds: Count
     metrics: Annotated[tuple[str, ...], Field(min_length=2)]
-    tolerance: float
+    tolerance: NonNegative
     methods: tuple[str, ...] | Literal["all"] = "all"
 
     @property
     def label(self) -> str:
         """Name and version, such as ``fair@2``."""
         return f"{self.name}@{self.version}"
+
+
+def benchmark_files(config_dir: Path | None) -> dict[str, Path]:
+    """Return the files of the benchmarks in fedbench's and the user's config tree, by name."""
+    roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
+    return {name: root / GROUP / f"{name}.yaml" for root in roots for name in options(GROUP, root)}
+
+
+def read_benchmark(name: str, config_dir: Path | None = None) -> Benchmark:
+    """Return a benchmark of fedbench's or the user's config tree.
+
+    Args:
+        name: Name of the file.
+        config_dir: The user's directory with config files and modules.
+
+    Raises:
+        RequestError: If there is no such file, its content is invalid, or the user's file has the
+            name of one of fedbench's, with another content.
+    """
+    files = benchmark_files(config_dir)
+    if name not in files:
+        raise RequestError(
+            f"benchmark {name} is unknown{nearest(name, files)}; the benchmarks are "
+            f"{', '.join(files)}; one of your own is {GROUP}/{name}.yaml in --config-dir DIR"
+        )
+    file = files[name]
+    published = CONFIG_DIR / GROUP / file.name
+    if published.is_file() and published.read_bytes() != file.read_bytes():
+        raise RequestError(
+            f"{file} has the name of fedbench's own benchmark, with another content; rename it"
+        )
+    with reading(file, "cannot be read as YAML"):
+        tree = read_yaml(file)
+    if not isinstance(tree, dict):
+        raise RequestError(f"{file} must be a mapping of keys to values, such as version: 1")
+    try:
+        benchmark = TypeAdapter(Benchmark).validate_python({**tree, "name": name})
+    except ValidationError as error:
+        raise RequestError(place_and_fault(error, str(file))) from error
+    if message := _contradiction(benchmark):
+        raise RequestError(f"{file}: {message}")
+    return benchmark
+
+
+def _contradiction(benchmark: Benchmark) -> str:
+    """Return a message about values that contradict one another, or an empty string."""
+    if benchmark.version not in benchmark.changes:
+        return f"changes lacks version {benchmark.version}; state what it changed"
+    for seed in benchmark.search.seeds:
+        if 0 <= seed < benchmark.seeds:
+            return f"search: seed {seed} is one of the table; tuning seeds must be apart"
+    for metric in benchmark.metrics:
+        if not is_field(metric):
+            return f"metrics: {metric} is not measured; see `fedbench list metric`"
+    return ""

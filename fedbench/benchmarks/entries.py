@@ -1,9 +1,22 @@
-"""Entries of a benchmark: the search and the runs of a method in a setting."""
+"""Entries of a benchmark: the search and the runs of a method in a setting.
 
+A results directory DIR has the entries in DIR/benchmark/<name>@<version>/<setting>/<method>.json,
+with the paths of their runs, so that they can be published or drawn without a search.
+"""
+
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from fedbench.runs.run import Run
+from fedbench.benchmarks.definition import Benchmark
+from fedbench.core.atomic_files import replace_file
+from fedbench.core.files import reading
+from fedbench.runs.run import Run, read_run
 from fedbench.tuning.space import Values
+
+FOLDER = "benchmark"  # directory of the entries, below the results
+_FACTS = ("digests", "space", "chosen", "reason")
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,8 @@ class Entry:
         runs: Runs with the chosen values, in the order of the seeds.
         held_out: Runs with the same values in the held-out variant, likewise.
         published: Whether the entry was read from a bundle rather than run here.
+        digests: Digests of the method's configuration in the setting and in its variant, with the
+            default values of its keys.
     """
 
     setting: str
@@ -44,3 +59,64 @@ class Entry:
     runs: tuple[Run, ...] = ()
     held_out: tuple[Run, ...] = ()
     published: bool = False
+    digests: tuple[str, ...] = ()
+
+    def is_complete(self, seeds: int) -> bool:
+        """Return whether the search has ended and all seeds are done, if it has chosen values."""
+        if self.chosen is None:
+            return bool(self.trials)
+        both = (self.runs, self.held_out)
+        return all(len(runs) == seeds and all(run.done for run in runs) for runs in both)
+
+
+def entry_file(folder: Path, benchmark: Benchmark, setting: str, method: str) -> Path:
+    """Return the file of an entry below a results directory."""
+    return folder / FOLDER / benchmark.label / setting / f"{method}.json"
+
+
+def write_entry(entry: Entry, folder: Path, benchmark: Benchmark) -> None:
+    """Write an entry, whose runs are below the results directory."""
+    facts = {name: getattr(entry, name) for name in _FACTS}
+    facts["trials"] = [vars(trial) for trial in entry.trials]
+    for name in ("runs", "held_out"):
+        facts[name] = [str(run.path.relative_to(folder)) for run in getattr(entry, name)]
+    file = entry_file(folder, benchmark, entry.setting, entry.method)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, json.dumps(facts, indent=1) + "\n")
+
+
+def read_entry(file: Path, folder: Path) -> Entry:
+    """Return an entry below a results directory, with its runs.
+
+    Raises:
+        RequestError: If the file or a run cannot be read.
+    """
+
+    def runs(name: str) -> tuple[Run, ...]:
+        return tuple(read_run(folder / path) for path in facts[name])
+
+    with reading(file, "cannot be read as an entry", "remove it and run the benchmark again"):
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        return Entry(
+            file.parent.name,
+            file.stem,
+            tuple(facts["space"]),
+            tuple(Trial(**trial) for trial in facts["trials"]),
+            facts["chosen"],
+            facts["reason"],
+            runs("runs"),
+            runs("held_out"),
+            digests=tuple(facts["digests"]),
+        )
+
+
+def entries_of(folder: Path, benchmark: Benchmark) -> Iterator[Entry]:
+    """Yield the entries of a benchmark below a results directory, by setting and method.
+
+    Raises:
+        RequestError: If an entry or a run cannot be read.
+    """
+    for setting in benchmark.settings:
+        place = entry_file(folder, benchmark, setting, "*")
+        for file in sorted(place.parent.glob(place.name)):
+            yield read_entry(file, folder)

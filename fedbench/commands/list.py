@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fedbench.benchmarks.definition import GROUP
 from fedbench.commands.arguments import LISTED
 from fedbench.commands.result import CommandResult
 from fedbench.config.descriptions import about, citation
@@ -114,7 +115,8 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     own = ""
     if config_dir is not None and file.is_relative_to(config_dir):
         own = f"--config-dir {config_dir} "
-    parts.append(f"use: fedbench {own}{group}={name}")
+    use = f"{GROUP} {own}{name}" if group == GROUP else f"{own}{group}={name}"
+    parts.append(f"use: fedbench {use}")
     return "\n\n".join(parts)
 
 

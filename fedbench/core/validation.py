@@ -158,6 +158,27 @@ def fault(error: ValidationError, remedy: str = "") -> str:
     return f"{message}; {remedy}" if remedy else message
 
 
+def place_and_fault(error: ValidationError, place: str) -> str:
+    """Return the first fault with its location; list items are counted from 1."""
+    first = error.errors(include_url=False)[0]
+    parts = [part for part in first["loc"] if part != "[key]"]
+    if first["type"] == "missing":
+        message = f"lacks {parts.pop()}"
+    elif first["type"] == "unexpected_keyword_argument":
+        message = f"unknown key {parts.pop()!r}"
+    elif first["type"] == "value_error":
+        message = str(first["ctx"]["error"]).strip()
+    else:
+        message = fault(error)
+    for part in parts:
+        place = (
+            f"{place} {part + 1}"
+            if isinstance(part, int)
+            else f"{place}: {part}".removeprefix(": ")
+        )
+    return f"{place}: {message}".removeprefix(": ")
+
+
 def one_of(allowed: Iterable[object]) -> str:
     """Return the list of allowed values for a message."""
     words = [value if isinstance(value, str) else typed(value) for value in allowed]

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import is_field
-from fedbench.core.validation import choice, fault
+from fedbench.core.validation import choice, place_and_fault
 
 T = TypeVar("T")
 # section of a paper -> id -> entry, for the sections read so far
@@ -74,7 +74,7 @@ def parse(
     try:
         made: T = TypeAdapter(kind).validate_python(value, context=known)
     except ValidationError as error:
-        raise RequestError(_place_and_fault(error, where)) from error
+        raise RequestError(place_and_fault(error, where)) from error
     return made
 
 
@@ -123,24 +123,3 @@ SetupId = Annotated[str, id_in("setups")]
 MetricId = Annotated[str, id_in("metrics")]
 MethodId = Annotated[str, id_in("methods")]
 Methods = Annotated[tuple[MethodId, ...], ListOrOne]
-
-
-def _place_and_fault(error: ValidationError, place: str) -> str:
-    """Return the first fault with its location; list items are counted from 1."""
-    first = error.errors(include_url=False)[0]
-    parts = [part for part in first["loc"] if part != "[key]"]
-    if first["type"] == "missing":
-        message = f"lacks {parts.pop()}"
-    elif first["type"] == "unexpected_keyword_argument":
-        message = f"unknown key {parts.pop()!r}"
-    elif first["type"] == "value_error":
-        message = str(first["ctx"]["error"]).strip()
-    else:
-        message = fault(error)
-    for part in parts:
-        place = (
-            f"{place} {part + 1}"
-            if isinstance(part, int)
-            else f"{place}: {part}".removeprefix(": ")
-        )
-    return f"{place}: {message}".removeprefix(": ")

@@ -17,6 +17,7 @@ from fedbench.runs.run import DamagedRun, Run, is_done, read_run, run_folders
 
 PUBLISHED = "published"  # directory of published reports, below the results
 TUNING = "tuning"  # directory of the runs of ``fedbench tune``, below the results
+CHECKS = "checks"  # directory of runs that repeat published ones, below the results
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
 
@@ -26,8 +27,8 @@ class Results:
 
     If several runs have the same setting and seed, only the first one counts. A finished run in its
     own directory takes precedence over a published run, and a published run over the directory of
-    an unfinished run. Runs below ``tuning`` are not results, because they were used to choose
-    values.
+    an unfinished run. Runs below a directory ``tuning`` are not results, because they were used to
+    choose values, nor are those below ``checks``, which repeat others.
 
     Args:
         root: The directory.
@@ -76,7 +77,7 @@ class Results:
         """Yield the readable runs that have their own directory, without copies of other runs."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):
-            if path.is_relative_to(self.root / TUNING):
+            if {TUNING, CHECKS} & set(path.relative_to(self.root).parts):
                 continue
             if not is_done(path) and not (path / "config.yaml").exists():
                 continue

@@ -1,0 +1,271 @@
+"""``fedbench benchmark NAME``: compare your method with baselines that have been run already.
+
+The methods that are not there are tuned and run with the budget of the benchmark; published runs
+are taken for the rest.
+"""
+
+import random
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from fedbench.analysis.compare import compare
+from fedbench.benchmarks.check import Checked, check_runs
+from fedbench.benchmarks.definition import Benchmark, read_benchmark
+from fedbench.benchmarks.entries import Entry, entries_of
+from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, methods_of
+from fedbench.commands.result import CommandResult, print_errors
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import parse_overrides
+from fedbench.core.errors import RequestError
+from fedbench.core.files import existing_directory
+from fedbench.core.options import Count, Natural, Positive
+from fedbench.core.validation import validate
+from fedbench.reports.comparison import compared_text
+from fedbench.reports.filters import plural
+from fedbench.runs.cached_run import writing_results
+from fedbench.runs.executors.base import Executor, RunResult
+from fedbench.runs.process import deadline
+from fedbench.runs.run import Run
+
+# keys that do not change results
+_FREE = (
+    "data_dir",
+    "results_dir",
+    "device",
+    "tracker",
+    "engine.",
+    "data.download",
+    "data.mirrors",
+)
+
+
+def execute(
+    name: str,
+    overrides: Sequence[str],
+    executor: Executor,
+    baselines: str | None = None,
+    check: int | None = None,
+    draw: int | None = None,
+    config_dir: Path | None = None,
+    hours: float | None = None,
+) -> CommandResult:
+    """Tune and run the methods of a benchmark that are not there, and print the tables.
+
+    Args:
+        name: The benchmark.
+        overrides: ``algo``, and keys that do not change results.
+        executor: The executor of the runs.
+        baselines: Directory or address of published runs.
+        check: Number of published runs to repeat. Nothing else is run unless ``algo`` is given.
+        draw: Seed of the draw of these runs. If None, every call draws others.
+        config_dir: The user's directory with config files and modules.
+        hours: Time limit in hours.
+
+    Returns:
+        The result. Its status is 1 if a run failed, a method in ``algo`` has no run, or a repeated
+        run differs.
+
+    Raises:
+        RequestError: If the request is invalid.
+    """
+    for option, value, kind in (("hours", hours, Positive), ("check", check, Count)):
+        if value is not None:
+            validate(f"--{option}", value, kind)
+    if draw is None:
+        draw = random.randrange(2**31)  # noqa: S311
+    validate("--draw", draw, Natural)
+    benchmark = read_benchmark(name, config_dir)
+    own, common = _overrides(overrides, benchmark)
+    composer = Composer(config_dir)
+    folder = composer.config(common).results_dir
+    context = BenchmarkContext(benchmark, composer, executor, folder, tuple(common))
+    context.check_settings()
+
+    wanted = own if own or check is not None else methods_of(benchmark)
+    entries = [] if baselines is None else _published(baselines, benchmark, own)
+    todo = _missing(context, wanted, entries)
+    if own and not any(entry.runs for entry in entries if entry.method not in own):
+        raise RequestError(
+            f"there is nothing to compare algo={','.join(own)} with: type --baselines DIR or URL "
+            f"with published runs of {benchmark.label}, or run `fedbench benchmark {name}` first, "
+            "without algo, which runs all its methods here"
+        )
+    with writing_results(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    todo = _allowed(todo, entries)
+    print(f"fedbench: {_outlook(benchmark, entries, todo)}", file=sys.stderr, flush=True)
+    failed = _run(todo, entries, hours)
+    print_errors(failed, config_dir)
+
+    checked = None
+    if check is not None and not todo:
+        print(f"fedbench: --draw {draw} repeats this check", file=sys.stderr, flush=True)
+        published = [entry for entry in entries if entry.published]
+        checked = check_runs(published or entries, check, draw, context)
+    print(f"\n{_text(benchmark, entries, own, checked)}")
+    if todo:
+        print(f"\nthe hours are up: {_count(todo)} left; the same command runs the rest")
+    with_runs = {entry.method for entry in entries if entry.runs}
+    without = not todo and set(own) - with_runs
+    differs = checked is not None and checked.count("differs")
+    return CommandResult(1 if failed or without or differs else 0)
+
+
+def _overrides(texts: Sequence[str], benchmark: Benchmark) -> tuple[list[str], list[str]]:
+    """Return the methods in ``algo`` and the overrides of all runs.
+
+    Raises:
+        RequestError: If an override is of a key that the benchmark determines.
+    """
+    own: list[str] = []
+    common = []
+    for o in parse_overrides(texts):
+        if o.key == "algo":
+            own += o.values or [str(o.value)]
+        elif o.key.startswith(_FREE) and o.key != "engine.precision":
+            common.append(o.text)
+        else:
+            raise RequestError(
+                f"{o.text}: {benchmark.label} determines this key, and with another value it is "
+                f"another benchmark: write benchmark/NAME.yaml in --config-dir DIR, such as a copy "
+                f"of {benchmark.name}.yaml; algo and keys of {', '.join(_FREE)} can be typed"
+            )
+    return list(dict.fromkeys(own)), common
+
+
+def _published(source: str, benchmark: Benchmark, own: Sequence[str]) -> list[Entry]:
+    """Return the entries of another results directory, without those of the user's own methods.
+
+    Raises:
+        RequestError: If there are none of this version.
+    """
+    folder = existing_directory("--baselines", source)
+    entries = []
+    for entry in entries_of(folder, benchmark):
+        if entry.method not in own:
+            entries.append(replace(entry, published=True))
+    if not entries:
+        raise RequestError(f"--baselines {source} has no entries of {benchmark.label}")
+    return entries
+
+
+def _missing(
+    context: BenchmarkContext,
+    wanted: Sequence[str],
+    entries: list[Entry],
+) -> list[PlannedEntry]:
+    """Return the wanted entries that are missing, and add those that were run here to the others.
+
+    Args:
+        context: The benchmark and the results directory.
+        wanted: The methods that are to be there.
+        entries: The published entries.
+    """
+    there = {(entry.setting, entry.method) for entry in entries}
+    todo = []
+    for setting in context.benchmark.settings:
+        for method in dict.fromkeys([*wanted, *methods_of(context.benchmark)]):
+            if (setting, method) in there:
+                continue
+            planned = context.planned(setting, method)
+            entry = planned.finished()
+            if entry is not None:
+                entries.append(entry)
+            elif method in wanted:
+                todo.append(planned)
+    return todo
+
+
+def _allowed(todo: Sequence[PlannedEntry], entries: list[Entry]) -> list[PlannedEntry]:
+    """Return the work without methods that cannot run in a setting, whose entries are added."""
+    allowed = []
+    for planned in todo:
+        reason = planned.refusal()
+        if reason:
+            print(f"fedbench: {planned.method} in {planned.name}: {reason}", file=sys.stderr)
+            entries.append(planned.write(reason))
+        else:
+            allowed.append(planned)
+    return allowed
+
+
+def _outlook(benchmark: Benchmark, entries: Sequence[Entry], todo: Sequence[PlannedEntry]) -> str:
+    """Return a line on what is published, what was run here before and what is to do."""
+    published = [entry for entry in entries if entry.published]
+    local = [entry for entry in entries if entry.trials and not entry.published]
+    runs = sum(planned.most_runs for planned in todo)
+    return (
+        f"{benchmark.label}: {_count(published)} published, {_count(local)} here, {_count(todo)} "
+        f"to do: at most {plural(runs, 'run')}; finished runs are not repeated"
+    )
+
+
+def _count(entries: Sequence[Entry | PlannedEntry]) -> str:
+    """Return the number of methods in entries."""
+    return plural(len({entry.method for entry in entries}), "method")
+
+
+def _run(todo: list[PlannedEntry], entries: list[Entry], hours: float | None) -> list[RunResult]:
+    """Run entries until the time is up, and return the failed runs.
+
+    Finished entries move from the work to the others.
+    """
+    failed: list[RunResult] = []
+    with nullcontext() if hours is None else deadline(hours * 3600):
+        while todo:
+            entry, results = todo[0].execute()
+            entries.append(entry)
+            failed += [result for result in results if result.error]
+            del todo[0]
+    return failed
+
+
+# ---- text
+
+
+def _text(
+    benchmark: Benchmark,
+    entries: Sequence[Entry],
+    own: Sequence[str],
+    checked: Checked | None,
+) -> str:
+    """Return the tables of all settings and their held-out variants, and the result of a check."""
+    parts = [] if checked is None else [checked_text(checked)]
+    for setting in benchmark.settings:
+        inside = [entry for entry in entries if entry.setting == setting]
+        parts += [f"{entry.method}, {setting}: {entry.reason}" for entry in inside if entry.reason]
+        runs = [run for entry in inside for run in entry.runs]
+        held_out = [run for entry in inside for run in entry.held_out]
+        for baseline in own or (benchmark.baseline,):
+            for metric in benchmark.metrics[:2]:
+                parts.append(_compared(runs, f"{setting}: {metric}", metric, baseline))
+                title = f"{setting}, held out: {metric}"
+                parts.append(_compared(held_out, title, metric, baseline))
+    return "\n\n".join(parts)
+
+
+def _compared(runs: Sequence[Run], title: str, metric: str, baseline: str) -> str:
+    """Return the comparison of all methods with one of them."""
+    methods = {run.meta["algo"] for run in runs}
+    if baseline not in methods or len(methods) < 2:
+        return f"## {title}\n\nnothing to compare with {baseline}"
+    return f"## {title}\n\n{compared_text(compare(runs, 'algo', metric, baseline))}"
+
+
+def checked_text(checked: Checked) -> str:
+    """Return the result of a check, with a line for each run that is not identical."""
+    outcomes = [f"{checked.count(word)} {word}" for word in ("identical", "within", "differs")]
+    lines = [
+        f"{plural(len(checked.runs), 'run')} of {checked.population} repeated (--draw "
+        f"{checked.draw}): {', '.join(outcomes)}; the tolerance on another kind of machine is "
+        f"{checked.tolerance:g}"
+    ]
+    for one in checked.runs:
+        if one.outcome != "identical":
+            variant = ", held out" if one.held_out else ""
+            name = f"{one.entry.method}, {one.entry.setting}{variant}, seed {one.seed}"
+            lines.append(f"{name} {one.outcome}: {one.reason} (by {one.difference:.3g})")
+    return "\n".join(lines)
