@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedbench.benchmarks.definition import Benchmark, Search, Setting
-from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry
+from fedbench.benchmarks.execution import BenchmarkContext
 from fedbench.config.compose import Composer
 from fedbench.runs.executors.local import LocalExecutor
 
@@ -38,7 +38,8 @@ def shared_of(folder, config_dir=None, **changes):
 def run_methods(folder, methods=METHODS, config_dir=None):
     """Tune and run methods; returns their entries."""
     shared = shared_of(folder, config_dir)
-    return [PlannedEntry("one", method, shared).execute()[0] for method in methods]
+    planned = [shared.planned("one", method) for method in methods]
+    return [plan.finished() or plan.execute()[0] for plan in planned]
 
 
 def files_of(folder):

@@ -57,6 +57,7 @@ class _PublishedEntry:
 
     setting: str
     method: str
+    digests: tuple[str, ...]
     space: tuple[str, ...]
     trials: tuple[Trial, ...]
     chosen: Values | None
@@ -105,6 +106,7 @@ def write_baselines(
             _PublishedEntry(
                 setting=entry.setting,
                 method=entry.method,
+                digests=entry.digests,
                 space=entry.space,
                 trials=entry.trials,
                 chosen=entry.chosen,
@@ -163,8 +165,8 @@ def read_baselines(
 ) -> list[Entry]:
     """Return the published entries of a benchmark after checking them.
 
-    Entries that are of no use to this version are left out with a note on standard error: their
-    method is unknown here, or has another search space or other code.
+    Entries of methods that are unknown here, or that have another search space, other defaults or
+    other code here, are left out with a note on standard error.
 
     Args:
         place: A published folder: a directory, or an address of http or https. From an address it

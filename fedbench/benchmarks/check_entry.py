@@ -5,98 +5,95 @@ compared with them and never used: nothing that it names is imported or read.
 """
 
 import math
+import re
 from collections.abc import Sequence
 
-from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry
-from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, best_of
+from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry
 from fedbench.config.identity import setting
-from fedbench.config.overrides import options
+from fedbench.config.overrides import as_value, options
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import present, renamed
 from fedbench.core.config_values import Tree, keys_text
 from fedbench.core.errors import RequestError, shown
-from fedbench.core.metrics import lower_is_better
+from fedbench.core.metrics import metric_info
 from fedbench.runs.run import Run
+from fedbench.tuning.space import Values
+
+_PLAIN = re.compile(r"[\w.+,\[\]-]*")  # a number, a word or a list; not the name of a variable
 
 
 def check_entry(entry: Entry, shared: BenchmarkContext) -> str:
     """Check an entry of a benchmark.
 
     Returns:
-        The reason why the entry is of no use to this version, which has another search space, other
-        code or no such method; empty if it has the same.
+        The reason why the entry is of no use to this version, which has no such method, or has it
+        with another search space, other defaults or other code; empty if the method is the same.
 
     Raises:
         ValueError: If the entry contradicts itself, the benchmark or the label of one of its runs.
     """
-    planned = PlannedEntry(entry.setting, entry.method, shared)
-    if reason := _other_space(entry, planned):
+    planned = shared.planned(entry.setting, entry.method)
+    if reason := _difference(entry, planned):
         return reason
-    _check_choice(entry, shared.benchmark)
+    _check_choice(entry, planned)
     if entry.chosen is None:
         return ""
-
     for runs, held_out in ((entry.runs, False), (entry.held_out, True)):
         try:
             config = planned.config(entry.chosen, held_out=held_out)
         except RequestError as error:
             raise ValueError(f"its values cannot be composed: {error}") from error
-        if reason := _other_code(runs[0], config):
-            return reason
         for seed, run in enumerate(runs):
             _check_run(run, config, seed, shared.benchmark.metrics)
     return ""
 
 
-def _other_space(entry: Entry, planned: PlannedEntry) -> str:
-    """Return the difference between the search spaces of an entry and of this version, or ""."""
-    config_dir = planned.shared.composer.config_dir
-    known = options("algo")
-    if config_dir is not None:
-        known += options("algo", config_dir)
-    if entry.method not in known:
+def _difference(entry: Entry, planned: PlannedEntry) -> str:
+    """Return the difference between the methods of an entry and of this version, or ""."""
+    if entry.method not in options("algo") + options("algo", planned.composer.config_dir):
         return "it is no method of this version or of --config-dir"
     try:
-        space = tuple(planned.space)
+        expected = {"space": tuple(planned.axes.values()), "digests": planned.digests}
     except RequestError as error:
         return str(error)
-    if entry.trials and entry.space != space:
-        return f"its search space is {shown(entry.space)} instead of {shown(space)}"
+    for name, value in expected.items():
+        if getattr(entry, name) != value:
+            return f"{name} is {shown(getattr(entry, name))}, and {shown(value)} in this version"
     return ""
 
 
-def _other_code(run: Run, config: RunConfig) -> str:
-    """Return the difference between the methods of a run and of this version, or ""."""
-    for name in ("revision", "code"):
-        found, expected = run.meta[name], config.identity.facts[name]
-        if found != expected:
-            return f"its code differs: {name} {shown(found)} instead of {shown(expected)}"
-    return ""
-
-
-def _check_choice(entry: Entry, benchmark: Benchmark) -> None:
+def _check_choice(entry: Entry, planned: PlannedEntry) -> None:
     """Check the search of an entry and the number of its runs.
 
     Raises:
-        ValueError: If the search exceeds its budget, the values are not those of the best trial, or
-            a seed is missing.
+        ValueError: If the search exceeds its budget or has other keys or values than an axis can
+            have, the chosen values are not those of the first of the best trials, or a seed is
+            missing.
     """
-    search = benchmark.search
+    search = planned.benchmark.search
     most = len(search.rates) + search.budget
     if len(entry.trials) > most:
         raise ValueError(f"it has {len(entry.trials)} trials, and the search has at most {most}")
+    best: Values | None = None
+    highest = -math.inf
     for trial in entry.trials:
-        if trial.score is not None and not math.isfinite(trial.score):
+        texts = map(as_value, trial.values.values())
+        if trial.values.keys() != planned.axes.keys() or not all(map(_PLAIN.fullmatch, texts)):
+            keys = ", ".join(planned.axes)
+            raise ValueError(f"a trial has {shown(trial.values)} instead of values of {keys}")
+        score = 0.0 if trial.score is None else metric_info(search.metric).sign * trial.score
+        if not math.isfinite(score):
             raise ValueError(f"the score of the trial {shown(trial.values)} is {trial.score}")
-    best = best_of(entry.trials, -1 if lower_is_better(search.metric) else 1)
+        if trial.score is not None and score > highest:
+            best, highest = trial.values, score
     if entry.chosen != best:
         raise ValueError(
             f"its values are {shown(entry.chosen)}, and those of its best trial {shown(best)}"
         )
-    seeds = 0 if best is None else benchmark.seeds
     if bool(entry.reason) != (best is None):
         raise ValueError("it must have either runs or the reason why it has none")
+    seeds = 0 if best is None else planned.benchmark.seeds
     for name, runs in (("setting", entry.runs), ("held-out variant", entry.held_out)):
         if len(runs) != seeds:
             raise ValueError(f"it has {len(runs)} runs of the {name}, and needs {seeds}")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fedbench.benchmarks.bundle import LICENCE, write_baselines
 from fedbench.benchmarks.definition import read_benchmark
-from fedbench.benchmarks.execution import FOLDER, BenchmarkContext, entries_of
+from fedbench.benchmarks.entries import FOLDER, entries_of
+from fedbench.benchmarks.execution import BenchmarkContext
 from fedbench.commands.result import CommandResult
 from fedbench.config.compose import Composer
 from fedbench.core.errors import RequestError, shown
@@ -49,7 +50,7 @@ def execute(
         raise RequestError(f"{folder} has entries of {', '.join(labels)}; type --benchmark NAME")
     name = benchmark or min(names, default=None)
     definition = None if name is None else read_benchmark(name, config_dir)
-    entries = [] if definition is None else entries_of(folder, definition)
+    entries = [] if definition is None else list(entries_of(folder, definition))
     if definition is None or not entries:
         wanted = "a benchmark" if definition is None else definition.label
         present = f"; it has those of {', '.join(labels)}" if labels else ""

@@ -288,7 +288,8 @@ def _check_table(name: str, content: bytes) -> None:
 
 
 def _is_table(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+    is_table: bool = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+    return is_table
 
 
 @lru_cache(maxsize=64)

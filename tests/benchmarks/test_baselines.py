@@ -1,4 +1,4 @@
-"""Published runs of a benchmark: written by one checkout and read by another, and what is refused."""
+"""Published runs of a benchmark: what is written, read by another checkout, and refused."""
 
 import json
 import shutil
@@ -87,9 +87,13 @@ def test_a_published_folder_is_the_same_in_every_writing_and_names_no_place(
     original, entries, results, tmp_path
 ):
     reason = f"its file {results}/list.txt is missing"
-    refused = Entry("one", "fedsps", reason=reason)
+    planned = shared_of(results).planned("one", "fedsps")
+    space = tuple(planned.axes.values())
+    refused = Entry("one", "fedsps", space, reason=reason, digests=planned.digests)
     for name in "12":
-        write_baselines([*entries, refused][:: 1 if name == "1" else -1], tmp_path / name, shared_of(results))
+        write_baselines(
+            [*entries, refused][:: 1 if name == "1" else -1], tmp_path / name, shared_of(results)
+        )
     files = files_of(tmp_path / "1")
     assert files_of(tmp_path / "2") == files
     tables = {name for name in files if name.endswith(".parquet")}
@@ -400,7 +404,7 @@ WRONG = {
     "another label": (facts(seed=7), "seed is 7 instead of 0"),
     "another experiment": (facts(experiment="other"), "experiment is 'other' instead of smoke"),
     "another seed": (config(seed=7), "its configuration has seed 7"),
-    "another configuration": (config(rounds=6), "its configuration has rounds=6 instead of rounds=5"),
+    "another configuration": (config(rounds=6), "configuration has rounds=6 instead of rounds=5"),
     "code of its own": (
         config(algo={"_target_": "os.system", "command": "exit"}),
         "its configuration has algo._target_=os.system instead of",
@@ -431,48 +435,48 @@ def test_a_wrong_bundle_is_refused_and_read_when_repaired(
     assert len(read(url, tmp_path)) == len(METHODS)
 
 
-def test_values_outside_the_space_are_never_composed(bundle, tmp_path):
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"algo._target_": "os.system"},
+        {"local.lr": 0.1, "data_dir": "/etc"},
+        {},
+        {"local.lr": "${oc.env:HOME}"},
+        {"local.lr": {"a": 1}},
+    ],
+)
+def test_values_that_the_search_cannot_have_are_never_composed(bundle, tmp_path, values):
     """Not even if they are those of the best trial."""
-
-    def hostile(entry):
-        entry["trials"][0] = {"values": {"algo._target_": "os.system"}, "score": 2.0}
-        entry["chosen"] = entry["trials"][0]["values"]
-
-    forge(bundle, **first_entry(hostile))
-    with rejected("its values cannot be composed: .*a chosen key must be local.lr, got"):
-        read(bundle, tmp_path)
-    values = {"local.lr": "${oc.env:HOME}"}
-    forge(bundle, **first_entry(lambda e: e.update(chosen=values, trials=[{"values": values, "score": 2.0}])))
-    with rejected("its values cannot be composed: local.lr must be "):
+    trial = {"values": values, "score": 2.0}
+    forge(bundle, **first_entry(lambda entry: entry.update(chosen=values, trials=[trial])))
+    with rejected("a trial has .* instead of values of local.lr"):
         read(bundle, tmp_path)
 
 
-def unusable(**changes):
-    """Change the entry of FedProx."""
-    return {"document": lambda tree: tree["entries"][1].update(changes)}
-
-
-def of_fedprox(**changes):
-    def row(row):
-        if row["meta"]["algo"] == "fedprox":
-            row["meta"].update(changes)
-
-    return {"row": row}
+def test_values_out_of_range_are_refused(bundle, tmp_path):
+    values = {"local.lr": -1.0}
+    trial = {"values": values, "score": 2.0}
+    forge(bundle, **first_entry(lambda entry: entry.update(chosen=values, trials=[trial])))
+    with rejected("its values cannot be composed: local.lr must be > 0, got -1"):
+        read(bundle, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        (unusable(method="later"), "later in one is left out: it is no method of this version"),
-        (unusable(space=["local.lr=1,2"]), "fedprox in one is left out: its search space is"),
-        (of_fedprox(revision={"algo": 9}), "its code differs: revision {'algo': 9} instead of"),
-        (of_fedprox(code={"mine.py": "0"}), "its code differs: code {'mine.py': '0'} instead of"),
+        ({"method": "later"}, "later in one is left out: it is no method of this version"),
+        ({"method": "../fedavg"}, "../fedavg in one is left out: it is no method of this"),
+        (
+            {"space": ["local.lr=1,2"]},
+            "fedprox in one is left out: space is ('local.lr=1,2',), and",
+        ),
+        ({"digests": ["0", "1"]}, "fedprox in one is left out: digests is ('0', '1'), and"),
     ],
 )
 def test_what_this_version_does_not_have_is_left_out_with_a_note(
     bundle, tmp_path, capsys, change, note
 ):
-    forge(bundle, **change)
+    forge(bundle, document=lambda tree: tree["entries"][1].update(change))
     assert [entry.method for entry in read(bundle, tmp_path)] == ["fedavg"]
     assert note in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Bundles of anybody: names that lead elsewhere, sizes, links, and files that are something else."""
+"""Bundles of anybody: names that lead elsewhere, sizes, links, and other kinds of files."""
 
 import json
 import os
@@ -19,7 +19,10 @@ from fedbench.runs.results import Results
 def bundle(tmp_path):
     """A bundle of one run with a further file, next to a file of somebody."""
     fake_run(tmp_path / "runs", None, "fedavg")
-    runs = {run.path.relative_to(tmp_path / "runs").as_posix(): run for run in Results(tmp_path / "runs")}
+    runs = {
+        run.path.relative_to(tmp_path / "runs").as_posix(): run
+        for run in Results(tmp_path / "runs")
+    }
     write_bundle(tmp_path / "out", runs, lambda _: Kept(), texts={"more.json": "{}"})
     (tmp_path / "secret").write_text("{}")
     return tmp_path / "out"
@@ -30,7 +33,10 @@ def table_of(bundle):
     return file
 
 
-def named(name, digest=sha256(b"{}")):
+EMPTY = sha256(b"{}")
+
+
+def named(name, digest=EMPTY):
     """A manifest with a further file."""
     return lambda facts: facts["files"].update({name: digest})
 
@@ -150,7 +156,9 @@ def test_other_files_are_no_table_of_runs(bundle):
         Bundle(bundle)
     for column, values in (("meta", [1]), ("rounds", ["text"]), ("clients", [[1]])):
         position = written.schema.names.index(column)
-        replaced(bundle, parquet(written.set_column(position, column, pa.array(values)).to_pydict()))
+        replaced(
+            bundle, parquet(written.set_column(position, column, pa.array(values)).to_pydict())
+        )
         with rejected(f"the column {column} has values of another type"):
             Bundle(bundle)
 
