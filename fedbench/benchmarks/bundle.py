@@ -102,24 +102,17 @@ def write_baselines(
                 raise ValueError(reason)
         for run in (*entry.runs, *entry.held_out):
             runs[_path(run)] = as_published(run)
-        published.append(
-            _PublishedEntry(
-                setting=entry.setting,
-                method=entry.method,
-                digests=entry.digests,
-                space=entry.space,
-                trials=entry.trials,
-                chosen=entry.chosen,
-                reason=without_folders(entry.reason),
-                runs=tuple(map(_path, entry.runs)),
-                held_out=tuple(map(_path, entry.held_out)),
-            )
-        )
+        changed = {
+            "reason": without_folders(entry.reason),
+            "runs": tuple(map(_path, entry.runs)),
+            "held_out": tuple(map(_path, entry.held_out)),
+        }
+        published.append(vars(entry) | changed)
     content = {
         "format": _FORMAT,
         "licence": licence,
         "benchmark": _as_data(shared.benchmark),
-        "entries": _ENTRIES.dump_python(published, mode="json"),
+        "entries": _ENTRIES.dump_python(_ENTRIES.validate_python(published), mode="json"),
     }
     text = json.dumps(content, indent=1) + "\n"
     with replaced_folder(folder) as new:
@@ -187,6 +180,11 @@ def read_baselines(
         remedy = f"{_REMEDY}, and remove {folder} to download it again"
     else:
         folder = existing_directory("--baselines", place)
+        if not is_bundle(folder):
+            raise RequestError(
+                f"--baselines {folder} has no folder {FOLDER} with published runs; "
+                f"fedbench publish {folder} --into FOLDER publishes results"
+            )
     bundle = Bundle(folder, remedy=remedy)
     runs = {run.path.relative_to(folder).as_posix(): run for run in bundle.runs()}
     entries: list[Entry] = []
@@ -264,7 +262,8 @@ def _downloaded(address: str, data_dir: Path) -> Path:
     Raises:
         RequestError: If a file cannot be downloaded, or differs from its checksum.
     """
-    url, _, pin = address.partition("#")
+    base, _, pin = address.partition("#")
+    url = base.rstrip("/")
     if pin and not re.fullmatch("sha256=[0-9a-f]{64}", pin):
         raise RequestError(
             f"--baselines {address}: after # must be sha256= and 64 digits of 0-9a-f"
@@ -324,10 +323,11 @@ def _fetch(
     Raises:
         RequestError: If it cannot be downloaded.
     """
-    address = f"{url.rstrip('/')}/{FOLDER}/{quote(name)}"
-    known = f"sha256:{digest}" if digest else None
+    address = f"{url}/{FOLDER}/{quote(name)}"
+    remote = Remote(name, (address,), f"sha256:{digest}" if digest else None, most_bytes)
     (place / name).parent.mkdir(parents=True, exist_ok=True)
-    if failures := retrieve(Remote(name, (address,), known, most_bytes), place / name):
+    failures = retrieve(remote, place / name)
+    if len(failures) == len(remote.addresses()):
         raise RequestError(
             f"{name} could not be downloaded ({'; '.join(failures)}); try again later, or download "
             "the folder yourself and name it: --baselines DIR"

@@ -21,6 +21,7 @@ from fedbench.runs.run import Run
 from fedbench.tuning.space import Values
 
 _PLAIN = re.compile(r"[\w.+,\[\]-]*")  # a number, a word or a list; not the name of a variable
+_CLIENT_COLUMNS = {"round", "client", "accuracy"}
 
 
 def check_entry(entry: Entry, shared: BenchmarkContext) -> str:
@@ -140,6 +141,9 @@ def _check_run(
         raise ValueError(f"{where} is {run.outcome}; it must be finished")
     if run.counts:
         _check_numbers(run.last_round(), config.rounds, metrics, where)
+        clients = run.clients()
+        if clients.empty or not set(clients) >= _CLIENT_COLUMNS:
+            raise ValueError(f"{where}: it has no table of its clients")
 
 
 def _check_numbers(

@@ -45,17 +45,16 @@ def execute(
             f"--licence must be an identifier such as {LICENCE} or CC-BY-4.0, got {shown(licence)}"
         )
     labels = sorted(place.name for place in (folder / FOLDER).glob("*@*"))
+    present = f"{folder} has entries of {', '.join(labels) or 'no benchmark'}"
     names = {label.partition("@")[0] for label in labels}
-    if benchmark is None and len(names) > 1:
-        raise RequestError(f"{folder} has entries of {', '.join(labels)}; type --benchmark NAME")
-    name = benchmark or min(names, default=None)
-    definition = None if name is None else read_benchmark(name, config_dir)
-    entries = [] if definition is None else list(entries_of(folder, definition))
-    if definition is None or not entries:
-        wanted = "a benchmark" if definition is None else definition.label
-        present = f"; it has those of {', '.join(labels)}" if labels else ""
+    if benchmark is None and len(names) != 1:
+        raise RequestError(f"{present}; type --benchmark NAME of one that was run")
+    definition = read_benchmark(benchmark or names.pop(), config_dir)
+    entries = list(entries_of(folder, definition))
+    if not entries:
         raise RequestError(
-            f"{folder} has no entries of {wanted}{present}; fedbench benchmark makes them"
+            f"{present}, and none of {definition.label}; fedbench benchmark {definition.name} "
+            "makes them"
         )
     shared = BenchmarkContext(definition, Composer(config_dir), LocalExecutor(), folder)
     write_baselines(entries, target, shared, licence)
@@ -65,4 +64,3 @@ def execute(
     print(f"written: {target}: {definition.label}, {len(methods)} methods, {licence}")
     print(f"readers pin it with --baselines URL#sha256={checksum(manifest, 'sha256')}")
     return CommandResult()
-

@@ -4,6 +4,7 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -153,6 +154,13 @@ def unfinished(run):
     return replace(run, meta=run.meta | {"status": "running"})
 
 
+def test_results_are_no_published_folder(results, tmp_path):
+    with rejected("has no folder evidence .*fedbench publish .* --into FOLDER publishes results"):
+        read(results, tmp_path)
+    with rejected("--baselines=.*nowhere is not a directory"):
+        read(tmp_path / "nowhere", tmp_path)
+
+
 # ---- over http
 
 
@@ -174,7 +182,7 @@ def test_an_address_is_read_like_the_directory_and_downloaded_once(
         shown = read(address, tmp_path)
         assert [entry.method for entry in shown] == list(METHODS)
         assert shown[0].runs[0].last_round() == read(original, tmp_path)[0].runs[0].last_round()
-    assert sorted(server.asked) == sorted([*server.files, *server.files])  # two addresses
+    assert sorted(server.asked) == sorted([*server.files, f"small/{MANIFEST}"])
     server.asked.clear()
     read(url, tmp_path)
     assert server.asked == [f"small/{MANIFEST}"]
@@ -207,9 +215,10 @@ def test_only_files_that_changed_are_downloaded_again(server, original, entries,
     write_baselines(entries, folder, shared_of(results))
     serve(server, folder)
     assert len(read(url, tmp_path)) == 2
-    asked = [name.rpartition("/")[2] for name in server.asked]
-    assert sorted(asked)[-2:] == ["benchmark.json", "bundle.json"]
-    assert len(asked) == 3  # and the runs of the second method
+    tables = [name for name in server.asked if name.endswith(".parquet")]
+    assert len(tables) == 1  # of the second method
+    others = {f"small/{MANIFEST}", "small/evidence/benchmark.json"}
+    assert sorted(server.asked) == sorted([*tables, *others])
 
 
 def half(handler):
@@ -267,6 +276,17 @@ def test_a_failed_download_leaves_nothing_and_works_when_repaired(
     assert len(read(url, tmp_path)) == len(METHODS)
 
 
+def test_a_mirror_of_data_sets_without_the_files_does_not_matter(
+    server, original, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("FEDBENCH_MIRRORS", f"{server.root}/mirror")
+    url = serve(server, original)
+    assert len(read(url, tmp_path)) == len(METHODS)
+    server.files["small/evidence/benchmark.json"] = 404
+    server.files[f"small/{MANIFEST}"] += b" "
+    assert len(read(url, tmp_path)) == len(METHODS)  # the file is there already
+
+
 def test_a_redirect_to_another_server_is_followed(server, original, tmp_path):
     url = serve(server, original, "moved/")
     for name in list(server.files):
@@ -275,15 +295,13 @@ def test_a_redirect_to_another_server_is_followed(server, original, tmp_path):
 
 
 def test_a_redirect_that_ends_encryption_is_refused():
-    class Response:
-        is_redirect = True
-        url = "https://host/bundle.json"
-        headers = {"Location": "https://other/bundle.json"}
+    def response(target):
+        headers = {"Location": target}
+        return SimpleNamespace(is_redirect=True, url="https://host/bundle.json", headers=headers)
 
-    fetch._refuse_unencrypted(Response)
-    Response.headers = {"Location": "http://host/bundle.json"}
+    fetch._refuse_unencrypted(response("https://other/bundle.json"))
     with pytest.raises(ValueError, match="redirected to http://host/bundle.json, which is not"):
-        fetch._refuse_unencrypted(Response)
+        fetch._refuse_unencrypted(response("http://host/bundle.json"))
 
 
 def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, original):
@@ -413,6 +431,10 @@ WRONG = {
     "an earlier round": (last(round=4), "it ends with round 4 instead of 5"),
     "a missing metric": (last(accuracy_worst10=None), "accuracy_worst10 is None; it must be a"),
     "no number": (last(accuracy_mean=float("nan")), "accuracy_mean is nan; it must be a finite"),
+    "no clients": (
+        {"row": lambda row: row.update(clients=[])},
+        "it has no table of its clients",
+    ),
     "no facts": ({"row": lambda row: row.update(meta=[])}, "evidence cannot be read"),
     "a path upwards": (
         {"row": lambda row: row.update(path="../" + row["path"])},

@@ -65,11 +65,11 @@ def refused(fed, message, *more):
 
 def test_directories_without_entries_are_refused(fed, place):
     (place / "results/benchmark").rename(place / "benchmark")
-    refused(fed, "results has no entries of a benchmark; fedbench benchmark makes them")
-    refused(fed, "results has no entries of small@1; ", "--benchmark", "small")
+    refused(fed, "results has entries of no benchmark; type --benchmark NAME of one that was run")
+    refused(fed, "no benchmark, and none of small@1; fedbench", "--benchmark", "small")
     (place / "benchmark").rename(place / "results/benchmark")
     define(place / "own", version=2, changes={2: ""})
-    refused(fed, "no entries of small@2; it has those of small@1; fedbench benchmark makes them")
+    refused(fed, "results has entries of small@1, and none of small@2; fedbench benchmark small")
 
 
 def test_one_of_several_benchmarks_is_named(fed, place):
