@@ -5,11 +5,11 @@ rounded differently, and the metrics of the benchmark must agree within its tole
 """
 
 import math
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from fedbench.benchmarks.entries import Entry
@@ -101,7 +101,8 @@ def check_runs(
             f"there is no run of {context.benchmark.label} to check; type --baselines DIR or URL "
             "with published runs"
         )
-    drawn = random.Random(draw).sample(population, min(number, len(population)))  # noqa: S311
+    order = np.random.default_rng(draw).permutation(len(population))
+    drawn = [population[place] for place in order[:number]]
 
     place = context.folder / CHECKS / context.benchmark.label / str(draw)
     repeating = replace(context, folder=place)

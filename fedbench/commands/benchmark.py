@@ -4,7 +4,7 @@ The methods that are not there are tuned and run with the budget of the benchmar
 are taken for the rest.
 """
 
-import random
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -25,7 +25,6 @@ from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.validation import validate
 from fedbench.reports.comparison import compared_text
 from fedbench.reports.filters import plural
-from fedbench.runs.cached_run import writing_results
 from fedbench.runs.executors.base import Executor, RunResult
 from fedbench.runs.process import deadline
 from fedbench.runs.run import Run
@@ -74,9 +73,7 @@ def execute(
     for option, value, kind in (("hours", hours, Positive), ("check", check, Count)):
         if value is not None:
             validate(f"--{option}", value, kind)
-    if draw is None:
-        draw = random.randrange(2**31)  # noqa: S311
-    validate("--draw", draw, Natural)
+    draw = secrets.randbelow(2**31) if draw is None else validate("--draw", draw, Natural)
     benchmark = read_benchmark(name, config_dir)
     own, common = _overrides(overrides, benchmark)
     composer = Composer(config_dir)
@@ -93,8 +90,6 @@ def execute(
             f"with published runs of {benchmark.label}, or run `fedbench benchmark {name}` first, "
             "without algo, which runs all its methods here"
         )
-    with writing_results(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     todo = _allowed(todo, entries)
     print(f"fedbench: {_outlook(benchmark, entries, todo)}", file=sys.stderr, flush=True)
     failed = _run(todo, entries, hours)
@@ -233,7 +228,7 @@ def _text(
     checked: Checked | None,
 ) -> str:
     """Return the tables of all settings and their held-out variants, and the result of a check."""
-    parts = [] if checked is None else [checked_text(checked)]
+    parts = []
     for setting in benchmark.settings:
         inside = [entry for entry in entries if entry.setting == setting]
         parts += [f"{entry.method}, {setting}: {entry.reason}" for entry in inside if entry.reason]
@@ -244,6 +239,8 @@ def _text(
                 parts.append(_compared(runs, f"{setting}: {metric}", metric, baseline))
                 title = f"{setting}, held out: {metric}"
                 parts.append(_compared(held_out, title, metric, baseline))
+    if checked is not None:
+        parts.append(checked_text(checked))
     return "\n\n".join(parts)
 
 

@@ -1,0 +1,272 @@
+"""``fedbench benchmark NAME``: a method of one's own against entries of others, and the check."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from tiny_benchmark import EXPERIMENT, context_of, write_tiny
+
+from fedbench.benchmarks.check import check_runs, environment_of
+from fedbench.benchmarks.entries import entries_of, entry_file
+from fedbench.cli import main
+from fedbench.commands.benchmark import checked_text
+
+pytestmark = pytest.mark.whole
+
+COMMAND = ["benchmark", "tiny", "--config-dir", "conf", "--jobs", "1"]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The results of all methods of the benchmark."""
+    folder = tmp_path_factory.mktemp("published")
+    write_tiny(folder / "conf")
+    conf = ["--config-dir", str(folder / "conf"), "--jobs", "1"]
+    assert main(["benchmark", "tiny", *conf, f"results_dir={folder / 'results'}"]) == 0
+    return folder / "results"
+
+
+@pytest.fixture
+def bench(fed, tmp_path, published):
+    """Run the command in a directory with the config tree."""
+    write_tiny(tmp_path / "conf")
+
+    def run(*args, baselines=published):
+        source = [] if baselines is None else ["--baselines", str(baselines)]
+        return fed(*COMMAND, *source, *args)
+
+    return run
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def train(*_):
+        raise AssertionError("a run was trained")
+
+    monkeypatch.setattr("fedbench.runs.training.train", train)
+
+
+def done(folder):
+    return sorted(folder.rglob("DONE"))
+
+
+def test_all_methods_are_tuned_and_run_without_algo(published):
+    """AFL has no key of its own but one; it needs all clients, and part samples them."""
+    context = context_of(published.parent / "conf", published)
+    entries = list(entries_of(published, context.benchmark))
+    names = [(entry.setting, entry.method) for entry in entries]
+    methods = ("afl", "fedavg", "fedprox")
+    assert names == [(setting, method) for setting in ("whole", "part") for method in methods]
+    refused = [entry for entry in entries if entry.reason]
+    assert [(entry.setting, entry.method) for entry in refused] == [("part", "afl")]
+    trials = sum(len(entry.trials) for entry in entries)
+    assert len(done(published)) == trials + 5 * 4
+
+
+def test_an_own_method_is_compared_with_published_entries(bench, tmp_path):
+    status, lines, err = bench("algo=mine")
+    assert status == 0, err
+    assert "tiny@3: 3 methods published, 0 methods here, 1 method to do: at most 16 runs" in err
+    text = "\n".join(lines)
+    for title in ("whole", "whole, held out", "part", "part, held out"):
+        assert f"## {title}: accuracy_mean\n" in text
+    assert text.count("| mine ") >= 4
+    assert "verdict" in text
+    assert "afl, part: " in text
+    assert len(done(tmp_path / "results")) == 16  # of the own method alone
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    local = list(entries_of(context.folder, context.benchmark))
+    assert [(entry.setting, entry.method) for entry in local] == [
+        ("whole", "mine"),
+        ("part", "mine"),
+    ]
+
+
+def test_finished_work_is_not_repeated(bench, tmp_path, published, no_training):
+    shutil.copytree(published, tmp_path / "results")
+    status, lines, err = bench(baselines=None)
+    assert status == 0, err
+    assert "0 methods published, 3 methods here, 0 methods to do: at most 0 runs" in err
+    assert "verdict" in "\n".join(lines)
+    # its entry is written again from its runs
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    file = entry_file(context.folder, context.benchmark, "whole", "fedprox")
+    before = file.read_text()
+    file.unlink()
+    assert bench(baselines=None)[0] == 0
+    assert file.read_text() == before
+
+
+def test_a_command_ends_after_some_hours_and_resumes(bench, tmp_path):
+    status, lines, _ = bench("algo=mine", "--hours", "1e-5")
+    assert status == 0
+    assert lines[-1] == "the hours are up: 1 method left; the same command runs the rest"
+    assert not list((tmp_path / "results").rglob("mine.json"))
+    assert bench("algo=mine")[0] == 0
+    assert len(list((tmp_path / "results").rglob("mine.json"))) == 2
+
+
+def test_ctrl_c_says_how_to_resume(bench, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedbench.benchmarks.execution.PlannedEntry.execute", interrupt)
+    status, _, err = bench("algo=mine")
+    assert status == 130
+    assert "interrupted; run the same command again to resume" in err
+
+
+def test_a_method_that_diverges_is_named_and_the_status_is_1(bench):
+    status, lines, _ = bench("algo=diverging")
+    assert status == 1
+    assert "diverging, whole: every trial diverged or failed" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["rounds=5"], "rounds=5: tiny@3 determines this key"),
+        (["algo=mine", "algo.x=1"], "algo.x=1: tiny@3 determines this key"),
+        (["seed=3"], "seed=3: tiny@3 determines"),
+        (["engine.precision=float64"], "engine.precision=float64: tiny@3 determines"),
+        (["algo=mien"], "algo=mien is unknown; did you mean mine?"),
+        (["--hours", "0"], "--hours must be > 0"),
+        (["--check", "0"], "--check must be >= 1"),
+        (["--check", "1", "--draw", "-1"], "--draw must be >= 0"),
+    ],
+)
+def test_a_wrong_request_is_refused(bench, tmp_path, typed, message):
+    status, _, err = bench(*typed)
+    assert status == 2
+    assert message in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_method_needs_baselines(bench, tmp_path):
+    status, _, err = bench("algo=mine", baselines=None)
+    assert status == 2
+    assert "nothing to compare algo=mine with: type --baselines DIR or URL" in err
+    assert "run `fedbench benchmark tiny` first, without algo" in err
+    (tmp_path / "empty").mkdir()
+    assert "has no entries of tiny@3" in bench(baselines=tmp_path / "empty")[2]
+
+
+def test_a_changed_setting_is_refused(bench, tmp_path):
+    write_tiny(
+        tmp_path / "conf", **{"experiment/own/part.yaml": EXPERIMENT.format(participation=4)}
+    )
+    status, _, err = bench("algo=mine")
+    assert status == 2
+    assert "the setting part is not that of tiny@3" in err
+
+
+# ---- the check
+
+
+@pytest.fixture
+def check(published, tmp_path):
+    """Repeat all runs of an entry after it was changed."""
+    context = context_of(published.parent / "conf", tmp_path / "results")
+
+    def checked(change=lambda run: run, method="fedprox", number=1):
+        entries = entries_of(published, context.benchmark)
+        (entry,) = [e for e in entries if (e.setting, e.method) == ("whole", method)]
+        runs = tuple(map(change, entry.runs))
+        return check_runs([replace(entry, runs=runs, held_out=())], number, 0, context)
+
+    return checked
+
+
+def changed(clients=False, outcome=None, versions=None, **numbers):
+    """A change of what a run says of itself."""
+
+    def change(run):
+        meta = dict(run.meta)
+        if versions:
+            meta["versions"] = run.meta["versions"] | versions
+        if outcome:
+            meta["status"] = outcome
+        copy = replace(run, meta=meta)
+        copy.__dict__["_last_round"] = run.last_round() | {
+            name: run.last_round()[name] + more for name, more in numbers.items()
+        }
+        if clients:
+            table = run.clients()
+            table.loc[table.index[-1], "test_loss"] += 1e-9
+            copy.__dict__["clients"] = lambda: table
+        return copy
+
+    return change
+
+
+def test_a_repeated_run_is_identical_and_a_changed_number_is_found(check):
+    assert [run.outcome for run in check(number=9).runs] == ["identical"] * 2
+    (tampered,) = check(changed(accuracy_mean=1e-12)).runs
+    assert (tampered.outcome, tampered.reason) == ("differs", "accuracy_mean")
+    assert tampered.difference == pytest.approx(1e-12, rel=1e-2)
+    (client,) = check(changed(clients=True)).runs
+    assert client.outcome == "differs"
+    assert client.reason.startswith("test_loss of client")
+    (diverged,) = check(changed(outcome="diverged")).runs
+    assert "it is diverged in round 2, and done in round 2 here" in diverged.reason
+    # a time is no number of a run
+    assert check(changed(seconds_train=5)).runs[0].outcome == "identical"
+
+
+def test_on_another_kind_of_machine_metrics_are_within_the_tolerance(check):
+    """The tolerance is .02, relative above 1, and holds for the metrics of the benchmark."""
+    other = {"versions": {"torch": "1.0"}}
+    within = check(changed(accuracy_mean=0.015, train_loss=9, **other))
+    (run,) = within.runs
+    assert (run.outcome, run.reason) == ("within", "accuracy_mean")
+    assert run.difference == pytest.approx(0.015)
+    assert "0 identical, 1 within, 0 differs; the tolerance on another" in checked_text(within)
+    outside = check(changed(accuracy_mean=0.025, **other))
+    assert outside.runs[0].outcome == "differs"
+    assert "fedprox, whole, seed " in checked_text(outside)
+    assert check(changed(bytes_up=1, **other)).runs[0].outcome == "within"
+    # an identical run of other versions is identical
+    assert check(changed(**other)).runs[0].outcome == "identical"
+
+
+def test_a_metric_that_a_published_run_lacks_is_a_difference(check):
+    def without(run):
+        copy = replace(run)
+        row = run.last_round()
+        del row["accuracy_worst10"]
+        copy.__dict__["_last_round"] = row
+        return copy
+
+    (run,) = check(without).runs
+    assert (run.outcome, run.reason) == ("differs", "accuracy_worst10")
+
+
+def test_the_environment_is_versions_and_machine(published):
+    context = context_of(published.parent / "conf", published)
+    run = next(entries_of(published, context.benchmark)).runs[0]
+    assert None not in environment_of(run)
+    for change in ({"platform": "x"}, {"device_name": "x"}, {"versions": {"numpy": "2"}}):
+        assert environment_of(replace(run, meta=run.meta | change)) != environment_of(run)
+
+
+def test_check_draws_runs_repeats_them_and_ends_with_status_1_if_one_differs(
+    bench, tmp_path, published
+):
+    status, lines, err = bench("--check", "2", "--draw", "7")
+    assert status == 0, err
+    assert "2 runs of 20 repeated (--draw 7): 2 identical, 0 within, 0 differs" in "\n".join(lines)
+    assert "0 methods to do" in err
+    repeated = done(tmp_path / "results" / "checks" / "tiny@3" / "7")
+    assert len(done(tmp_path / "results")) == len(repeated) == 2
+
+    # a published choice that is not that of its runs
+    shutil.copytree(published, tmp_path / "wrong")
+    for file in (tmp_path / "wrong" / "benchmark").rglob("*.json"):
+        facts = json.loads(file.read_text())
+        if facts["chosen"]:
+            facts["chosen"]["local.lr"] = 0.5
+        file.write_text(json.dumps(facts))
+    status, lines, _ = bench("--check", "1", baselines=tmp_path / "wrong")
+    assert status == 1
+    assert "its digest is" in lines[-1]
