@@ -14,13 +14,12 @@ from fedbench.config.identity import setting
 from fedbench.config.overrides import as_value, options
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import present, renamed
-from fedbench.core.config_values import Tree, keys_text
+from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, shown
-from fedbench.core.metrics import metric_info
 from fedbench.runs.run import Run
-from fedbench.tuning.space import Values
 
 _PLAIN = re.compile(r"[\w.+,\[\]-]*")  # a number, a word or a list; not the name of a variable
+_CHOICES = ("experiment", "algo", "data", "model")
 _CLIENT_COLUMNS = {"round", "client", "accuracy"}
 
 
@@ -46,21 +45,26 @@ def check_entry(entry: Entry, shared: BenchmarkContext) -> str:
         except RequestError as error:
             raise ValueError(f"its values cannot be composed: {error}") from error
         for seed, run in enumerate(runs):
-            _check_run(run, config, seed, shared.benchmark.metrics)
+            try:
+                _check_run(run, config, seed, shared.benchmark.metrics)
+            except (KeyError, ValueError) as error:
+                raise ValueError(f"run {'/'.join(run.path.parts[-2:])}: {error}") from error
     return ""
 
 
 def _difference(entry: Entry, planned: PlannedEntry) -> str:
     """Return the difference between the methods of an entry and of this version, or ""."""
-    if entry.method not in options("algo") + options("algo", planned.composer.config_dir):
+    own = options("algo", planned.composer.config_dir)
+    if entry.method not in options("algo") + own:
         return "it is no method of this version or of --config-dir"
     try:
         expected = {"space": tuple(planned.axes.values()), "digests": planned.digests}
     except RequestError as error:
         return str(error)
     for name, value in expected.items():
-        if getattr(entry, name) != value:
-            return f"{name} is {shown(getattr(entry, name))}, and {shown(value)} in this version"
+        published = getattr(entry, name)
+        if published != value:
+            return f"{name} is {shown(published)}, and {shown(value)} in this version"
     return ""
 
 
@@ -76,28 +80,30 @@ def _check_choice(entry: Entry, planned: PlannedEntry) -> None:
     most = len(search.rates) + search.budget
     if len(entry.trials) > most:
         raise ValueError(f"it has {len(entry.trials)} trials, and the search has at most {most}")
-    best: Values | None = None
-    highest = -math.inf
     for trial in entry.trials:
-        texts = map(as_value, trial.values.values())
-        if trial.values.keys() != planned.axes.keys() or not all(map(_PLAIN.fullmatch, texts)):
-            keys = ", ".join(planned.axes)
-            raise ValueError(f"a trial has {shown(trial.values)} instead of values of {keys}")
-        score = 0.0 if trial.score is None else metric_info(search.metric).sign * trial.score
-        if not math.isfinite(score):
+        _require("the list of a trial's keys", sorted(trial.values), sorted(planned.axes))
+        for key, value in trial.values.items():
+            if not _PLAIN.fullmatch(as_value(value)):
+                raise ValueError(f"{key} of a trial is {shown(value)}, which no axis has")
+        if not math.isfinite(trial.score or 0):
             raise ValueError(f"the score of the trial {shown(trial.values)} is {trial.score}")
-        if trial.score is not None and score > highest:
-            best, highest = trial.values, score
-    if entry.chosen != best:
-        raise ValueError(
-            f"its values are {shown(entry.chosen)}, and those of its best trial {shown(best)}"
-        )
+    best = planned.best(entry.trials)
+    _require("the choice of the best trial", entry.chosen, best)
     if bool(entry.reason) != (best is None):
         raise ValueError("it must have either runs or the reason why it has none")
     seeds = 0 if best is None else planned.benchmark.seeds
-    for name, runs in (("setting", entry.runs), ("held-out variant", entry.held_out)):
-        if len(runs) != seeds:
-            raise ValueError(f"it has {len(runs)} runs of the {name}, and needs {seeds}")
+    _require("the number of runs in the setting", len(entry.runs), seeds)
+    _require("the number of held-out runs", len(entry.held_out), seeds)
+
+
+def _require(
+    name: str,
+    value: object,
+    expected: object,
+) -> None:
+    """Raise a ValueError if a value is not the expected one."""
+    if value != expected:
+        raise ValueError(f"{name} is {shown(value)} instead of {shown(expected)}")
 
 
 def _check_run(
@@ -111,51 +117,41 @@ def _check_run(
     Raises:
         ValueError: If it does not.
     """
-    names = config.names
     files = config.identity.facts["files"]
-    facts: Tree = {
-        "experiment": names.experiment,
-        "algo": names.algo,
-        "data": names.data,
-        "model": names.model,
-        "seed": seed,
-        "hash": config.digest,
-        "files": files,
-    }
-    where = f"the run {run.path.name} of {names.experiment}"
-    for name, expected in facts.items():
-        if run.meta[name] != expected:
-            raise ValueError(f"{where}: {name} is {shown(run.meta[name])} instead of {expected}")
-    if run.config["seed"] != seed:
-        raise ValueError(f"{where}: its configuration has seed {shown(run.config['seed'])}")
+    expected: Tree = {name: getattr(config.names, name) for name in _CHOICES}
+    expected |= {"seed": seed, "hash": config.digest, "files": files}
+    for name, value in expected.items():
+        _require(name, run.meta[name], value)
 
+    published = setting(run.config) | {"seed": run.config["seed"]}
+    composed = setting(renamed(config.stored_tree, present)) | {"seed": seed}
     # names of files are without their folders; their digests were compared above
-    found = setting(run.config)
-    composed = setting(renamed(config.stored_tree, present))
-    for key in sorted((found.keys() | composed.keys()) - files.keys()):
-        if found.get(key) != composed.get(key):
-            values = (keys_text({key: keys.get(key)}) for keys in (found, composed))
-            raise ValueError(f"{where}: its configuration has {' instead of '.join(values)}")
+    keys = published.keys() | composed.keys()
+    for key in sorted(keys - files.keys()):
+        _require(f"in its configuration, {key}", published.get(key), composed.get(key))
 
     if run.outcome not in ("done", "diverged"):
-        raise ValueError(f"{where} is {run.outcome}; it must be finished")
+        raise ValueError(f"it is {run.outcome}; it must be finished")
     if run.counts:
-        _check_numbers(run.last_round(), config.rounds, metrics, where)
-        clients = run.clients()
-        if clients.empty or not set(clients) >= _CLIENT_COLUMNS:
-            raise ValueError(f"{where}: it has no table of its clients")
+        _check_numbers(run, config.rounds, metrics)
 
 
 def _check_numbers(
-    last: Tree,
+    run: Run,
     rounds: int,
     metrics: Sequence[str],
-    where: str,
 ) -> None:
-    """Raise a ValueError if the last round has another number, or lacks a metric."""
-    if last["round"] != rounds:
-        raise ValueError(f"{where}: it ends with round {shown(last['round'])} instead of {rounds}")
+    """Check the last round and the table of clients of a run that is done.
+
+    Raises:
+        ValueError: If the round has another number or lacks a metric, or there is no table.
+    """
+    last = run.last_round()
+    _require("the last round", last["round"], rounds)
     for metric in metrics:
         value = last.get(metric)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{where}: {metric} is {shown(value)}; it must be a finite number")
+            raise ValueError(f"{metric} is {shown(value)}; it must be a finite number")
+    clients = run.clients()
+    if clients.empty or not set(clients) >= _CLIENT_COLUMNS:
+        raise ValueError("it has no table of its clients")

@@ -209,7 +209,7 @@ class PlannedEntry(BenchmarkContext):
             KeyboardInterrupt: On Ctrl-C; the same command resumes the work.
         """
         trials = tuple(self._search())
-        chosen = self._best(trials)
+        chosen = self.best(trials)
         if chosen is None:
             return self.write("every trial diverged or failed", trials), []
         seeds = range(self.benchmark.seeds)
@@ -246,7 +246,7 @@ class PlannedEntry(BenchmarkContext):
 
         own_defaults = _typed({key: self.defaults[key] for key in own})
         trials = self._trials([*own_defaults, self.axes[RATE]], len(search.rates))
-        best = self._best(trials)
+        best = self.best(trials)
         if best is not None and own:
             rate = _typed({RATE: best[RATE]})
             trials += self._trials([*rate, *own.values()], search.budget)
@@ -264,7 +264,7 @@ class PlannedEntry(BenchmarkContext):
         trials = study.search().trials
         return [Trial(constants | trial.values, trial.mean()) for trial in trials]
 
-    def _best(self, trials: Sequence[Trial]) -> Values | None:
+    def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""
         sign = metric_info(self.benchmark.search.metric).sign
         scored = [(sign * t.score, t.values) for t in trials if t.score is not None]
