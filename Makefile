@@ -124,7 +124,7 @@ reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=
 	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS)) $(if $(HOURS),--hours $(HOURS))
 
 fairness-benchmark: .venv/base ## tune all methods on four settings and compare them with FedAvg, in DIR (hours; needs MNIST, FEMNIST and CIFAR-10)
-	$(BIN)/python scripts/fairness_benchmark.py $(or $(DIR),results/fairness) $(if $(RUNS),--jobs $(RUNS))
+	$(BIN)/fedbench benchmark fair results_dir=$(or $(DIR),results/fairness) $(if $(RUNS),--jobs $(RUNS))
 
 dist: .venv/dev ## build the wheel and the sdist in dist/
 	$(BIN)/python -m hatchling build

@@ -1,8 +1,7 @@
-"""The fairness benchmark: searches, leads, ranks and fronts by hand, a reason for what is missing,
+"""The fairness benchmark: leads, ranks and fronts by hand, a reason for what is missing,
 the same bytes.
 """
 
-import json
 import re
 
 import pandas as pd
@@ -10,7 +9,6 @@ import pytest
 from benchmark.comparisons import MEASURED, Comparisons, collect, load, save
 from benchmark.page import Notes, write_benchmark
 from benchmark.values import lines_of, ranked, without_ranks
-from test_scripts import script
 
 from fedbench.core.errors import RequestError
 
@@ -213,51 +211,6 @@ def test_the_page_is_written_again_from_its_files_byte_for_byte(found, tmp_path)
     names = sorted(p.relative_to(first) for p in first.rglob("*") if p.is_file())
     assert len(names) == 8  # two of data, the page, the table and two figures in two forms
     assert all((first / n).read_bytes() == (again / n).read_bytes() for n in names)
-
-
-@pytest.mark.slow
-def test_a_search_takes_the_best_rate_and_then_the_own_keys(tmp_path):
-    """FedProx has 6 rates and 5 values of mu; FedAvg nothing of its own.
-
-    Tables of one weighting share trials.
-    """
-    benchmark = script("fairness_benchmark.py")
-    folder = tmp_path / "synthetic"
-    (folder / "entries").mkdir(parents=True)
-    (folder / "refused.json").write_text('{"stem": "why not"}')
-    tiny = ("data.clients=4", "rounds=2", "eval_every=2", "eval_train_every=2")
-
-    def searched(table, method):
-        entry = benchmark.Entry("synthetic", table, method, folder, tiny, 1)
-        entry.execute(2)
-        return json.loads((folder / f"entries/{table}.{method}.json").read_text())
-
-    def best(trials, score):
-        return max(trials, key=lambda trial: trial["scores"][score])["values"]
-
-    assert len(searched("uniform", "fedavg")["trials"]) == 6
-    uniform = searched("uniform", "fedprox")
-    trials = uniform["trials"]
-    rate = best(trials[:6], "val_accuracy_mean")
-    tried = [(trial["values"]["local.lr"], trial["values"]["algo.mu"]) for trial in trials]
-    assert rate.keys() == {"local.lr", "algo.mu"}
-    assert {mu for _, mu in tried[:6]} == {rate["algo.mu"]}  # the default
-    assert len({lr for lr, _ in tried[:6]}) == 6
-    assert {lr for lr, _ in tried[6:]} == {rate["local.lr"]}
-    assert len({mu for _, mu in tried[6:]}) == len(tried) - 6 == 5
-    assert uniform["chosen"] == best(trials, "val_accuracy_mean")
-    worst = searched("worst10", "fedprox")
-    assert worst["chosen"] == best(worst["trials"], "val_accuracy_worst10")
-    assert worst["trials"][:6] == trials[:6]
-    assert searched("size", "fedprox")["trials"][:6] != trials[:6]
-
-    comparisons = collect([folder])
-    setting = "fairness/synthetic"
-    assert comparisons.settings == [setting]
-    assert comparisons.methods("uniform") == ["fedavg", "fedprox", "stem"]
-    assert comparisons.searches[setting]["refused"] == {"stem": "why not"}
-    with pytest.raises(RequestError, match="one directory per setting"):
-        collect([folder, folder])
 
 
 def test_directories_that_are_not_of_a_benchmark_are_refused(tmp_path):

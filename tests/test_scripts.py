@@ -26,16 +26,6 @@ def test_every_script_finds_what_it_imports(name):
     assert script(name).__doc__
 
 
-def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
-    benchmark = script("fairness_benchmark.py")
-    assert len(benchmark.methods()) == 54
-    some = ["fedavg", "stem", "afl"]
-    refused = benchmark.refusals("synthetic", some, ["participation=10"])
-    assert set(refused) == {"stem", "afl"}
-    assert "needs all clients in every round" in refused["stem"]
-    assert benchmark.refusals("synthetic", some, []) == {}
-
-
 @pytest.mark.parametrize(
     ("name", "clients", "steps"),
     [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)],

@@ -48,7 +48,7 @@ BENCHMARK = """
 FILES = {
     "experiment/own/whole.yaml": EXPERIMENT.format(participation=1.0),
     "experiment/own/part.yaml": EXPERIMENT.format(participation=3),
-    "benchmark/tiny.yaml": BENCHMARK,
+    "benchmark/tiny.yaml": BENCHMARK.lstrip("\n"),
     "own_mine.py": """
         from fedbench import Algorithm, server_descent
 

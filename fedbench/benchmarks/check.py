@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry
 from fedbench.benchmarks.execution import BenchmarkContext
 from fedbench.config.schema import RunConfig
@@ -49,6 +50,24 @@ class CheckedRun:
     def seed(self) -> int:
         """The seed."""
         return int(self.run.meta["seed"])
+
+    @property
+    def digest(self) -> str:
+        """The digest of the published run's configuration."""
+        return str(self.run.meta["hash"])
+
+    def config(self, context: BenchmarkContext) -> RunConfig:
+        """Return the configuration that repeats the run.
+
+        Raises:
+            RequestError: If a chosen value is invalid.
+        """
+        planned = context.planned(self.entry.setting, self.entry.method)
+        return planned.config(
+            self.entry.chosen or {},
+            self.seed,
+            self.held_out,
+        )
 
 
 @dataclass(frozen=True)
@@ -106,60 +125,78 @@ def check_runs(
 
     place = context.folder / CHECKS / context.benchmark.label / str(draw)
     repeating = replace(context, folder=place)
-    configs = []
-    for one in drawn:
-        planned = repeating.planned(one.entry.setting, one.entry.method)
-        configs.append(planned.config(one.entry.chosen or {}, one.seed, one.held_out))
-    repeating.batch([c for c, one in zip(configs, drawn, strict=True) if _is_same(c, one.run)])
-    checked = [_compared(*pair, context) for pair in zip(drawn, configs, strict=True)]
-    return Checked(draw, len(population), context.benchmark.tolerance, tuple(checked))
+    pairs = [(one, one.config(repeating)) for one in drawn]
+    repeating.batch([config for one, config in pairs if one.digest == config.digest])
+    return Checked(
+        draw,
+        len(population),
+        context.benchmark.tolerance,
+        tuple(_compared(one, config, context.benchmark) for one, config in pairs),
+    )
 
 
-def _is_same(config: RunConfig, run: Run) -> bool:
-    return config.digest == str(run.meta["hash"])
-
-
-def _compared(one: CheckedRun, config: RunConfig, context: BenchmarkContext) -> CheckedRun:
+def _compared(
+    one: CheckedRun,
+    config: RunConfig,
+    benchmark: Benchmark,
+) -> CheckedRun:
     """Return the comparison of a run with its repetition."""
 
-    def differs(reason: str, difference: float = math.inf) -> CheckedRun:
-        return replace(one, outcome="differs", difference=difference, reason=reason)
+    def result(
+        outcome: Literal["within", "differs"],
+        reason: str,
+        difference: float = math.inf,
+    ) -> CheckedRun:
+        return replace(
+            one,
+            outcome=outcome,
+            reason=reason,
+            difference=difference,
+        )
 
-    if not _is_same(config, one.run):
-        return differs(f"its digest is {one.run.meta['hash']}, and {config.digest} here")
+    if one.digest != config.digest:
+        return result("differs", f"its digest is {one.digest}, and {config.digest} here")
     if not (config.path / "meta.json").exists():
-        return differs("it is refused here")
+        return result("differs", "it is refused here")
     repeated = read_run(config.path)
-    if (one.run.outcome, one.run.meta["rounds"]) != (repeated.outcome, repeated.meta["rounds"]):
-        ends = [f"{run.outcome} in round {run.meta['rounds']}" for run in (one.run, repeated)]
-        return differs(f"it is {ends[0]}, and {ends[1]} here")
+    ends = [f"{run.outcome} in round {run.meta['rounds']}" for run in (one.run, repeated)]
+    if ends[0] != ends[1]:
+        return result("differs", f"it is {ends[0]}, and {ends[1]} here")
 
     here = numbers_of(repeated)
     published = numbers_of(one.run)
-    # a published run without a metric differs
-    metrics = {name: published.get(name) for name in context.benchmark.metrics if name in here}
+    metrics = {}  # a published run without a metric differs
+    for name in benchmark.metrics:
+        if name in here:
+            metrics[name] = published.get(name)
     reason, difference = largest_difference(metrics | published, here)
     if not difference:
         return one
     if environment_of(one.run) != environment_of(repeated):
         reason, difference = largest_difference(metrics, here)
-        if difference <= context.benchmark.tolerance:
-            return replace(one, outcome="within", difference=difference, reason=reason)
-    return differs(reason, difference)
+        if difference <= benchmark.tolerance:
+            return result("within", reason, difference)
+    return result("differs", reason, difference)
 
 
 def environment_of(run: Run) -> list[Any]:
     """Return the versions and the machine on which a run's bits depend."""
     versions = run.meta.get("versions", {})
-    machine = [run.meta.get("platform"), run.meta.get("device_name")]
-    return [versions.get(name) for name in _VERSIONS] + machine
+    facts = [versions.get(name) for name in _VERSIONS]
+    return [
+        *facts,
+        run.meta.get("platform"),
+        run.meta.get("device_name"),
+    ]
 
 
 def numbers_of(run: Run) -> Fields:
     """Return the numbers of the last round and of all clients by name; none if the run diverged."""
     if not run.counts:
         return {}
-    numbers = {key: value for key, value in run.last_round().items() if key not in _CLOCKS}
+    numbers = run.last_round()
+    for clock in _CLOCKS:
+        numbers.pop(clock, None)
     if run.has_clients:
         for row in run.last_clients().to_dict("records"):
             for column, value in row.items():
@@ -175,8 +212,14 @@ def largest_difference(
 
     The difference is relative to published numbers above 1. Two missing numbers agree.
     """
-    differences = {key: _difference(value, here.get(key)) for key, value in published.items()}
-    return max(differences.items(), key=lambda item: item[1], default=("", 0.0))
+    where = ""
+    largest = 0.0
+    for name, value in published.items():
+        difference = _difference(value, here.get(name))
+        if difference > largest:
+            where = name
+            largest = difference
+    return where, largest
 
 
 def _difference(published: Any, here: Any) -> float:

@@ -5,7 +5,7 @@ with the paths of their runs, so that they can be published or drawn without a s
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from fedbench.runs.run import Run, read_run
 from fedbench.tuning.space import Values
 
 FOLDER = "benchmark"  # directory of the entries, below the results
-_FACTS = ("digests", "space", "chosen", "reason")
 
 
 @dataclass(frozen=True)
@@ -65,21 +64,42 @@ class Entry:
         """Return whether the search has ended and all seeds are done, if it has chosen values."""
         if self.chosen is None:
             return bool(self.trials)
-        both = (self.runs, self.held_out)
-        return all(len(runs) == seeds and all(run.done for run in runs) for runs in both)
+        for runs in (self.runs, self.held_out):
+            done = [run for run in runs if run.done]
+            if len(done) < seeds:
+                return False
+        return True
 
 
-def entry_file(folder: Path, benchmark: Benchmark, setting: str, method: str) -> Path:
+def entry_file(
+    folder: Path,
+    benchmark: Benchmark,
+    setting: str,
+    method: str,
+) -> Path:
     """Return the file of an entry below a results directory."""
     return folder / FOLDER / benchmark.label / setting / f"{method}.json"
 
 
-def write_entry(entry: Entry, folder: Path, benchmark: Benchmark) -> None:
+def write_entry(
+    entry: Entry,
+    folder: Path,
+    benchmark: Benchmark,
+) -> None:
     """Write an entry, whose runs are below the results directory."""
-    facts = {name: getattr(entry, name) for name in _FACTS}
-    facts["trials"] = [vars(trial) for trial in entry.trials]
-    for name in ("runs", "held_out"):
-        facts[name] = [str(run.path.relative_to(folder)) for run in getattr(entry, name)]
+
+    def paths(runs: Sequence[Run]) -> list[str]:
+        return [str(run.path.relative_to(folder)) for run in runs]
+
+    facts = {
+        "digests": entry.digests,
+        "space": entry.space,
+        "trials": [vars(trial) for trial in entry.trials],
+        "chosen": entry.chosen,
+        "reason": entry.reason,
+        "runs": paths(entry.runs),
+        "held_out": paths(entry.held_out),
+    }
     file = entry_file(folder, benchmark, entry.setting, entry.method)
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, json.dumps(facts, indent=1) + "\n")
@@ -98,14 +118,14 @@ def read_entry(file: Path, folder: Path) -> Entry:
     with reading(file, "cannot be read as an entry", "remove it and run the benchmark again"):
         facts = json.loads(file.read_text(encoding="utf-8"))
         return Entry(
-            file.parent.name,
-            file.stem,
-            tuple(facts["space"]),
-            tuple(Trial(**trial) for trial in facts["trials"]),
-            facts["chosen"],
-            facts["reason"],
-            runs("runs"),
-            runs("held_out"),
+            setting=file.parent.name,
+            method=file.stem,
+            space=tuple(facts["space"]),
+            trials=tuple(Trial(**trial) for trial in facts["trials"]),
+            chosen=facts["chosen"],
+            reason=facts["reason"],
+            runs=runs("runs"),
+            held_out=runs("held_out"),
             digests=tuple(facts["digests"]),
         )
 

@@ -6,7 +6,9 @@ Studies and runs are those of ``fedbench compare``, in DIR/<setting> for each se
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
+from typing import Any
 
 from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry, Trial, entry_file, read_entry, write_entry
@@ -36,10 +38,12 @@ def methods_of(benchmark: Benchmark) -> list[str]:
     """
     if benchmark.methods != "all":
         return list(benchmark.methods)
-    folder = CONFIG_DIR / "algo"
-    return [
-        name for name in options("algo") if "defaults" not in read_yaml(folder / f"{name}.yaml")
-    ]
+    methods = []
+    for name in options("algo"):
+        file = CONFIG_DIR / "algo" / f"{name}.yaml"
+        if "defaults" not in read_yaml(file):
+            methods.append(name)
+    return methods
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,11 @@ class BenchmarkContext:
 
     def planned(self, setting: str, method: str) -> "PlannedEntry":
         """Return the plan of a method in a setting."""
-        return PlannedEntry(**vars(self), name=setting, method=method)
+        return PlannedEntry(
+            **vars(self),
+            name=setting,
+            method=method,
+        )
 
     def batch(self, configs: Sequence[RunConfig]) -> list[RunResult]:
         """Execute runs and return their results."""
@@ -125,9 +133,9 @@ class PlannedEntry(BenchmarkContext):
     @cached_property
     def axes(self) -> dict[str, str]:
         """The axes of the search by key, as typed."""
-        axes = {
-            axis.key: axis.text for axis in search_space(self.method, self.composer.config_dir, ())
-        }
+        axes = {}
+        for axis in search_space(self.method, self.composer.config_dir, ()):
+            axes[axis.key] = axis.text
         if RATE in axes:
             rates = map(config_value, self.benchmark.search.rates)
             axes[RATE] = f"{RATE}={','.join(rates)}"
@@ -142,12 +150,19 @@ class PlannedEntry(BenchmarkContext):
     def most_runs(self) -> int:
         """The maximum number of runs, with those of the search."""
         search = self.benchmark.search
-        trials = search.budget * (len(self.axes) > (RATE in self.axes))
+        trials = 0
         if RATE in self.axes:
             trials += len(search.rates)
+        if set(self.axes) - {RATE}:
+            trials += search.budget
         return trials * len(search.seeds) + 2 * self.benchmark.seeds
 
-    def config(self, values: Values, seed: int = 0, held_out: bool = False) -> RunConfig:
+    def config(
+        self,
+        values: Values,
+        seed: int = 0,
+        held_out: bool = False,
+    ) -> RunConfig:
         """Return the configuration of a run of the table.
 
         Args:
@@ -160,11 +175,12 @@ class PlannedEntry(BenchmarkContext):
         """
         for key in values:
             choice(f"a chosen key of {self.method}", key, self.axes)
-        variant = self.benchmark.settings[self.name].held_out if held_out else ()
-        tuned_on = f"tuned_on={as_value(self.benchmark.search.seeds)}"
-        return self.composer.config(
-            [*self.fixed, *_typed(values), *variant, tuned_on, f"seed={seed}"]
-        )
+        overrides = [*self.fixed, *_typed(values)]
+        if held_out:
+            overrides += self.benchmark.settings[self.name].held_out
+        tuned_on = as_value(self.benchmark.search.seeds)
+        overrides += [f"tuned_on={tuned_on}", f"seed={seed}"]
+        return self.composer.config(overrides)
 
     def refusal(self) -> str:
         """Return the reason why the method cannot run in the setting, or an empty string.
@@ -173,14 +189,24 @@ class PlannedEntry(BenchmarkContext):
             RequestError: If the method is unknown or has no search space, or if the baseline cannot
                 run either, for example because data are missing.
         """
-        configs = [self.config({}), self.config({}, held_out=True)]
+        self.config({})
         try:
-            _build(configs)
+            self._build()
         except RequestError as error:
-            baseline = replace(self, method=self.benchmark.baseline)
-            _build([baseline.config({}), baseline.config({}, held_out=True)])
+            replace(self, method=self.benchmark.baseline)._build()
             return str(error)
         return ""
+
+    def _build(self) -> None:
+        """Build a run in the setting and one in its variant.
+
+        Raises:
+            RequestError: If a run is invalid, or its data are missing.
+        """
+        from fedbench.runs.build import build  # imports torch, which takes seconds
+
+        for held_out in (False, True):
+            build(self.config({}, held_out=held_out))
 
     def finished(self) -> Entry | None:
         """Return the entry on disk; None if it is missing, incomplete or of another configuration.
@@ -192,9 +218,9 @@ class PlannedEntry(BenchmarkContext):
         if not file.exists():
             return None
         entry = read_entry(file, self.folder)
-        present = (tuple(self.axes.values()), self.digests)
-        is_present = (entry.space, entry.digests) == present
-        return entry if is_present and entry.is_complete(self.benchmark.seeds) else None
+        if entry.digests != self.digests or entry.space != tuple(self.axes.values()):
+            return None
+        return entry if entry.is_complete(self.benchmark.seeds) else None
 
     def execute(self) -> tuple[Entry, list[RunResult]]:
         """Search, run the seeds with the chosen values, and write the entry.
@@ -211,26 +237,34 @@ class PlannedEntry(BenchmarkContext):
         trials = tuple(self._search())
         chosen = self.best(trials)
         if chosen is None:
-            return self.write("every trial diverged or failed", trials), []
-        seeds = range(self.benchmark.seeds)
-        configs = [self.config(chosen, seed) for seed in seeds]
-        held_out = [self.config(chosen, seed, held_out=True) for seed in seeds]
+            return self.write(reason="every trial diverged or failed", trials=trials), []
+        configs = []
+        held_out = []
+        for seed in range(self.benchmark.seeds):
+            configs.append(self.config(chosen, seed))
+            held_out.append(self.config(chosen, seed, held_out=True))
         results = self.batch([*configs, *held_out])
-        entry = self.write("", trials, chosen, _runs(configs), _runs(held_out))
+        entry = self.write(
+            trials=trials,
+            chosen=chosen,
+            runs=_runs(configs),
+            held_out=_runs(held_out),
+        )
         return entry, results
 
-    def write(
-        self,
-        reason: str,
-        trials: tuple[Trial, ...] = (),
-        chosen: Values | None = None,
-        runs: tuple[Run, ...] = (),
-        held_out: tuple[Run, ...] = (),
-    ) -> Entry:
-        """Write and return the entry; the arguments are its fields."""
-        space = tuple(self.axes.values())
-        fields = (self.name, self.method, space, trials, chosen, reason, runs, held_out)
-        entry = Entry(*fields, digests=self.digests)
+    def write(self, **fields: Any) -> Entry:
+        """Write and return the entry.
+
+        Args:
+            fields: The fields of the entry besides its name and configuration.
+        """
+        entry = Entry(
+            self.name,
+            self.method,
+            tuple(self.axes.values()),
+            digests=self.digests,
+            **fields,
+        )
         write_entry(entry, self.folder, self.benchmark)
         return entry
 
@@ -240,12 +274,14 @@ class PlannedEntry(BenchmarkContext):
         Rates are tried at the defaults of the other keys, then those keys at the best rate.
         """
         search = self.benchmark.search
-        own = {key: axis for key, axis in self.axes.items() if key != RATE}
-        if RATE not in self.axes:
+        own = dict(self.axes)
+        rates = own.pop(RATE, None)
+        if rates is None:
             return self._trials(list(own.values()), search.budget)
 
-        own_defaults = _typed({key: self.defaults[key] for key in own})
-        trials = self._trials([*own_defaults, self.axes[RATE]], len(search.rates))
+        own_defaults = {key: self.defaults[key] for key in own}
+        overrides = [*_typed(own_defaults), rates]
+        trials = self._trials(overrides, len(search.rates))
         best = self.best(trials)
         if best is not None and own:
             rate = _typed({RATE: best[RATE]})
@@ -256,36 +292,42 @@ class PlannedEntry(BenchmarkContext):
         """Return the trials of one search, each with all values of its overrides."""
         search = self.benchmark.search
         seeds = as_value(search.seeds)
-        keys = [f"tuned_by={search.metric}", f"budget={budget}", f"seeds={seeds}"]
-        request = read_request("tune", [*self.fixed, *overrides, *keys], self.executor)
+        typed = [
+            *self.fixed,
+            *overrides,
+            f"tuned_by={search.metric}",
+            f"budget={budget}",
+            f"seeds={seeds}",
+        ]
+        request = read_request("tune", typed, self.executor)
         study = Study(request, self.method, self.composer)
         study.check()
-        constants = {o.key: o.value for o in parse_overrides(overrides) if not o.sweeps}
-        trials = study.search().trials
-        return [Trial(constants | trial.values, trial.mean()) for trial in trials]
+
+        constants = {}
+        for override in parse_overrides(overrides):
+            if not override.sweeps:
+                constants[override.key] = override.value
+        trials = []
+        for trial in study.search().trials:
+            trials.append(Trial(constants | trial.values, trial.mean()))
+        return trials
 
     def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""
-        sign = metric_info(self.benchmark.search.metric).sign
-        scored = [(sign * t.score, t.values) for t in trials if t.score is not None]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
-
-
-def _build(configs: Sequence[RunConfig]) -> None:
-    """Build runs as far as their first round.
-
-    Raises:
-        RequestError: If a run is invalid, or its data are missing.
-    """
-    from fedbench.runs.build import build  # imports torch, which takes seconds
-
-    for config in configs:
-        build(config)
+        metric = metric_info(self.benchmark.search.metric)
+        best: Values | None = None
+        highest = -inf
+        for trial in trials:
+            if trial.score is not None and metric.sign * trial.score > highest:
+                highest = metric.sign * trial.score
+                best = trial.values
+        return best
 
 
 def _runs(configs: Sequence[RunConfig]) -> tuple[Run, ...]:
     """Return the runs that have files; a run that was refused has none."""
-    return tuple(read_run(c.path) for c in configs if (c.path / "meta.json").exists())
+    paths = [config.path for config in configs]
+    return tuple(read_run(path) for path in paths if (path / "meta.json").exists())
 
 
 def _typed(values: Values) -> list[str]:

@@ -181,7 +181,7 @@ def _allowed(todo: Sequence[PlannedEntry], entries: list[Entry]) -> list[Planned
         reason = planned.refusal()
         if reason:
             print(f"fedbench: {planned.method} in {planned.name}: {reason}", file=sys.stderr)
-            entries.append(planned.write(reason))
+            entries.append(planned.write(reason=reason))
         else:
             allowed.append(planned)
     return allowed
@@ -211,10 +211,12 @@ def _run(todo: list[PlannedEntry], entries: list[Entry], hours: float | None) ->
     failed: list[RunResult] = []
     with nullcontext() if hours is None else deadline(hours * 3600):
         while todo:
-            entry, results = todo[0].execute()
-            entries.append(entry)
+            planned = todo[0]
+            print(f"fedbench: {planned.method} in {planned.name}", file=sys.stderr, flush=True)
+            entry, results = planned.execute()
             failed += [result for result in results if result.error]
-            del todo[0]
+            entries.append(entry)
+            todo.remove(planned)
     return failed
 
 
@@ -240,7 +242,7 @@ def _text(
                 title = f"{setting}, held out: {metric}"
                 parts.append(_compared(held_out, title, metric, baseline))
     if checked is not None:
-        parts.append(checked_text(checked))
+        parts.append("\n".join(checked_lines(checked)))
     return "\n\n".join(parts)
 
 
@@ -252,7 +254,7 @@ def _compared(runs: Sequence[Run], title: str, metric: str, baseline: str) -> st
     return f"## {title}\n\n{compared_text(compare(runs, 'algo', metric, baseline))}"
 
 
-def checked_text(checked: Checked) -> str:
+def checked_lines(checked: Checked) -> list[str]:
     """Return the result of a check, with a line for each run that is not identical."""
     outcomes = [f"{checked.count(word)} {word}" for word in ("identical", "within", "differs")]
     lines = [
@@ -265,4 +267,4 @@ def checked_text(checked: Checked) -> str:
             variant = ", held out" if one.held_out else ""
             name = f"{one.entry.method}, {one.entry.setting}{variant}, seed {one.seed}"
             lines.append(f"{name} {one.outcome}: {one.reason} (by {one.difference:.3g})")
-    return "\n".join(lines)
+    return lines

@@ -112,11 +112,11 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
         axes = search_space(name, config_dir, ())
         parts.append(f"tune searches {' '.join(axis.text for axis in axes)}")
 
+    use = f"{group} {name}" if group == GROUP else f"{group}={name}"
     own = ""
     if config_dir is not None and file.is_relative_to(config_dir):
         own = f"--config-dir {config_dir} "
-    use = f"{GROUP} {own}{name}" if group == GROUP else f"{own}{group}={name}"
-    parts.append(f"use: fedbench {use}")
+    parts.append(f"use: fedbench {own}{use}")
     return "\n\n".join(parts)
 
 

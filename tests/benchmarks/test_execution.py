@@ -105,7 +105,7 @@ def test_a_method_is_refused_with_the_reason_that_a_run_would_print(tiny):
     assert tiny.planned("whole", "fedprox").refusal() == ""
     reason = tiny.planned("part", "afl").refusal()
     assert "needs all clients in every round" in reason
-    entry = tiny.planned("part", "afl").write(reason)
+    entry = tiny.planned("part", "afl").write(reason=reason)
     assert (entry.reason, entry.runs, entry.chosen) == (reason, (), None)
     assert tiny.planned("part", "afl").finished() is None  # it is built again
     assert [e.reason for e in entries_of(tiny.folder, tiny.benchmark)] == [reason]

@@ -10,7 +10,8 @@ from tiny_benchmark import EXPERIMENT, context_of, write_tiny
 from fedbench.benchmarks.check import check_runs, environment_of
 from fedbench.benchmarks.entries import entries_of, entry_file
 from fedbench.cli import main
-from fedbench.commands.benchmark import checked_text
+from fedbench.commands.benchmark import checked_lines
+from fedbench.runs.results import load_results
 
 pytestmark = pytest.mark.whole
 
@@ -62,6 +63,8 @@ def test_all_methods_are_tuned_and_run_without_algo(published):
     assert [(entry.setting, entry.method) for entry in refused] == [("part", "afl")]
     trials = sum(len(entry.trials) for entry in entries)
     assert len(done(published)) == trials + 5 * 4
+    # trials are no results
+    assert len(load_results(published).runs) == 5 * 4
 
 
 def test_an_own_method_is_compared_with_published_entries(bench, tmp_path):
@@ -117,6 +120,25 @@ def test_ctrl_c_says_how_to_resume(bench, monkeypatch):
     assert "interrupted; run the same command again to resume" in err
 
 
+def test_a_failed_run_is_named_and_trained_again(bench, monkeypatch):
+    from fedbench.runs.training import train
+
+    def fail(prepared, recorder):
+        if recorder.path.name == "seed_1":
+            raise MemoryError("too much")
+        return train(prepared, recorder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.runs.training.train", fail)
+        status, _, err = bench("algo=mine")
+    assert status == 1
+    assert err.count("MemoryError: too much") == 4  # a seed of two settings and their variants
+    status, lines, err = bench("algo=mine")
+    assert status == 0, err
+    trained = [line for line in lines if line.endswith("of training")]
+    assert len(trained) == 4
+
+
 def test_a_method_that_diverges_is_named_and_the_status_is_1(bench):
     status, lines, _ = bench("algo=diverging")
     assert status == 1
@@ -159,6 +181,17 @@ def test_a_changed_setting_is_refused(bench, tmp_path):
     status, _, err = bench("algo=mine")
     assert status == 2
     assert "the setting part is not that of tiny@3" in err
+
+
+def test_list_shows_benchmarks_and_their_cards(fed, tmp_path):
+    write_tiny(tmp_path / "conf")
+    _, lines, _ = fed("list", "benchmark", "--config-dir", "conf")
+    assert [line.split()[0] for line in lines] == ["fair", "fair_mini", "tiny"]
+    _, lines, _ = fed("list", "benchmark", "tiny", "--config-dir", "conf")
+    assert lines[0] == "tiny: Two tiny settings"
+    assert "  baseline: fedavg" in lines
+    assert lines[-1] == "use: fedbench --config-dir conf benchmark tiny"
+    assert "benchmark=fiar is unknown" in fed("list", "benchmark", "fiar")[2]
 
 
 # ---- the check
@@ -221,10 +254,10 @@ def test_on_another_kind_of_machine_metrics_are_within_the_tolerance(check):
     (run,) = within.runs
     assert (run.outcome, run.reason) == ("within", "accuracy_mean")
     assert run.difference == pytest.approx(0.015)
-    assert "0 identical, 1 within, 0 differs; the tolerance on another" in checked_text(within)
+    assert "0 identical, 1 within, 0 differs; the tolerance on another" in checked_lines(within)[0]
     outside = check(changed(accuracy_mean=0.025, **other))
     assert outside.runs[0].outcome == "differs"
-    assert "fedprox, whole, seed " in checked_text(outside)
+    assert "fedprox, whole, seed " in checked_lines(outside)[1]
     assert check(changed(bytes_up=1, **other)).runs[0].outcome == "within"
     # an identical run of other versions is identical
     assert check(changed(**other)).runs[0].outcome == "identical"
@@ -259,6 +292,7 @@ def test_check_draws_runs_repeats_them_and_ends_with_status_1_if_one_differs(
     assert "0 methods to do" in err
     repeated = done(tmp_path / "results" / "checks" / "tiny@3" / "7")
     assert len(done(tmp_path / "results")) == len(repeated) == 2
+    assert load_results(tmp_path / "results").runs.empty
 
     # a published choice that is not that of its runs
     shutil.copytree(published, tmp_path / "wrong")

@@ -44,6 +44,7 @@ def shell(tmp_path_factory):
         ("fedbench li", ["list", "linear"]),
         ("fedbench report --comp", ["--compare"]),
         ("fedbench data ver", ["verify"]),
+        ("fedbench benchmark fair --base", ["--baselines"]),
         ("fedbench algo = fedpr", ["fedprox"]),
         ("fedbench tune local.mom", ["local.momentum="]),
     ],
