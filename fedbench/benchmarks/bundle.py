@@ -154,7 +154,7 @@ def read_baselines(
     place: str | Path,
     shared: BenchmarkContext,
     data_dir: Path,
-    methods: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> list[Entry]:
     """Return the published entries of a benchmark after checking them.
 
@@ -167,7 +167,7 @@ def read_baselines(
             requires this SHA-256 of the manifest.
         shared: The benchmark, and the composer of its configurations.
         data_dir: Directory of the data sets.
-        methods: The methods whose entries are read. If None, all.
+        without: Methods whose entries are not read, such as the user's own.
 
     Raises:
         RequestError: If the folder cannot be read or downloaded, is of another benchmark or
@@ -190,7 +190,7 @@ def read_baselines(
     entries: list[Entry] = []
     names = set()
     for published in _published_entries(bundle, shared.benchmark, remedy):
-        if methods is not None and published.method not in methods:
+        if published.method in without:
             continue
         name = _name(published)
         with reading(f"{address}: {name}", "is refused", remedy):
