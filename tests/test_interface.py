@@ -9,7 +9,9 @@ import fedbench
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import options
 
-WORDS = "list data report reproduce tune compare new status show plot view benchmark".split()
+WORDS = (
+    "list data report reproduce tune compare new status show plot view benchmark publish".split()
+)
 
 ALGORITHMS = """
     fedavg fedavgm fedprox fedadagrad fedyogi fedadam fedams fednova scaffold qfedavg afl term ditto

@@ -5,8 +5,8 @@
 | ``runs/<experiment>/<digest>.parquet`` | runs of an experiment, one row per run |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about damaged runs |
 
-A row contains the run's ``path``, the JSON texts ``config``, ``meta`` and ``documents``, and three
-tables as lists:
+Further JSON files may be next to ``bundle.json``. A row contains the run's ``path``, the JSON texts
+``config``, ``meta`` and ``documents``, and three tables as lists:
 
 | column | rows |
 | --- | --- |
@@ -17,15 +17,21 @@ tables as lists:
 Files are written once: publishing further runs adds files and leaves existing files unchanged, so a
 clone grows only by the new runs. Numbers have full precision, and a report created from the bundle
 equals the report with which the bundle was published.
+
+A bundle may come from anybody, so it is only data. Names of files stay below its folder, sizes are
+limited before anything is read, tables have the columns above, and nothing that a bundle
+names is imported.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
@@ -34,14 +40,19 @@ import pyarrow.parquet as pq
 
 from fedbench.core.atomic_files import replace_file
 from fedbench.core.config_values import Tree, config_value
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import reading
 from fedbench.runs.run import Fields, Run, with_present_names
 
 FOLDER = "evidence"
 FORMAT = 2
 DOCUMENTS = ("moments",)  # kept documents of diagnostics
-_MANIFEST = "bundle.json"
+MANIFEST = "bundle.json"
+MOST_BYTES = 2**30  # limit for all files of a bundle
+MOST_MANIFEST_BYTES = 2**22
+_MOST_FILES = 10_000
+_MOST_RUNS = 100_000  # limit for a Parquet file
+_MOST_VALUES = 2**28  # limit for the values in the tables of a Parquet file
 _RUNS = "runs"  # folder of the Parquet files
 _TEXTS = ("config", "meta", "documents")
 _TABLES = ("rounds", "curves", "clients")
@@ -89,48 +100,196 @@ class Bundle:
     Args:
         root: Directory of the published report.
         home: Directory to which the paths of the runs are relative. If None, ``root``.
+        remedy: Advice for the user if the bundle is refused. If None, that for a report.
 
     Attributes:
         damaged: Messages about runs that could not be read when the bundle was written.
+        names: Names of the files that the manifest lists.
 
     Raises:
-        RequestError: If a file is missing or has changed since it was written.
+        RequestError: If a file is missing, too large, outside the bundle's folder or changed since
+            it was written.
     """
 
     def __init__(
         self,
         root: Path,
         home: Path | None = None,
+        remedy: str | None = None,
     ) -> None:
         self.root = root
         self.home = root if home is None else home
-        place = root / FOLDER
-        remedy = (
+        self._place = root / FOLDER
+        self._remedy = remedy or (
             "restore the folder from version control, or write it again with: "
             f"fedbench report RUNS --into {root}"
         )
-        with reading(place, remedy=remedy):
-            facts = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
-            version = facts["format"]
-            if version != FORMAT:
-                raise ValueError(f"it has format {version!r}, and this version reads {FORMAT}")
+        self.names: list[str] = []
+        with self._reading():
+            facts = read_manifest(self._place)
+            self.damaged: list[str] = facts["damaged"]
+            left = MOST_BYTES
             for name, digest in facts["files"].items():
-                if _sha256((place / name).read_bytes()) != digest:
-                    raise ValueError(f"{name} is not the file that {_MANIFEST} was written for")
-        self.damaged: list[str] = facts["damaged"]
-        self._files = [place / name for name in facts["files"]]
+                left -= self._checked(name, digest, left)
+                self.names.append(name)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return reading(self._place, remedy=self._remedy)
+
+    def _checked(
+        self,
+        name: str,
+        digest: str,
+        most_bytes: int,
+    ) -> int:
+        """Check a file, and return its size.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If the file is too large, outside the folder or another file.
+        """
+        content = _content(self._place, name, most_bytes)
+        found = _sha256(content)
+        if found != digest:
+            raise ValueError(
+                f"{name} is not the file that {MANIFEST} was written for: its SHA-256 is {found} "
+                f"instead of {digest}"
+            )
+        if _has_runs(name):
+            if not digest.startswith(PurePosixPath(name).stem):
+                raise ValueError(f"{name} is not named after its SHA-256, {digest}")
+            _check_table(name, content)
+        return len(content)
+
+    def text(self, name: str) -> str:
+        """Return the text of a further file.
+
+        Raises:
+            RequestError: If the bundle has no such file, or it cannot be read.
+        """
+        with self._reading():
+            if name not in self.names:
+                raise ValueError(f"{MANIFEST} does not list {name}")
+            return (self._place / name).read_text(encoding="utf-8")
 
     def runs(self) -> list[Run]:
-        """Return all runs, sorted by path."""
+        """Return all runs, sorted by path.
+
+        Raises:
+            RequestError: If the facts of a run cannot be read.
+        """
         runs: list[Run] = []
-        for file in self._files:
-            rows = pq.read_table(file, columns=["path", *_TEXTS]).to_pylist()
-            for number, row in enumerate(rows):
-                config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
-                config, meta = with_present_names(config, meta)
-                path = self.home / row["path"]
-                runs.append(BundledRun(path, config, meta, self.root, file, number, documents))
+        with self._reading():
+            for name in filter(_has_runs, self.names):
+                runs += self._runs_in(self._place / name)
         return sorted(runs, key=lambda run: run.path)
+
+    def _runs_in(self, file: Path) -> Iterator[Run]:
+        """Yield the runs in a Parquet file."""
+        rows = pq.read_table(file, columns=["path", *_TEXTS]).to_pylist()
+        for number, row in enumerate(rows):
+            config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
+            config, meta = with_present_names(config, meta)
+            path = self.home / _relative(row["path"])
+            yield BundledRun(path, config, meta, self.root, file, number, documents)
+
+
+def read_manifest(place: Path) -> Fields:
+    """Return the manifest of a bundle, after checking the names and checksums in it.
+
+    Args:
+        place: Folder of the bundle.
+
+    Raises:
+        OSError: If the manifest cannot be read.
+        ValueError: If the manifest has another format, too many files, a name that leads outside
+            the folder, or a checksum that is not a SHA-256.
+    """
+    facts = json.loads(_content(place, MANIFEST, MOST_MANIFEST_BYTES))
+    version = facts["format"]
+    if version != FORMAT:
+        raise ValueError(f"it has format {version!r}, and this version reads {FORMAT}")
+    files = facts["files"]
+    if len(files) > _MOST_FILES:
+        raise ValueError(f"{MANIFEST} lists {len(files)} files, and {_MOST_FILES} are allowed")
+    for name, digest in files.items():
+        _relative(name)
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise ValueError(f"{MANIFEST} has for {name} {shown(digest)}, which is no SHA-256")
+    return dict(facts)
+
+
+def _content(
+    place: Path,
+    name: str,
+    most_bytes: int,
+) -> bytes:
+    """Return the content of a file below a folder.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If the file is a link out of the folder, is not a regular file or is too large.
+    """
+    file = place / name
+    if not file.resolve().is_relative_to(place.resolve()):
+        raise ValueError(f"{name} is a link that leads outside the folder")
+    facts = file.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError(f"{name} is not a regular file")
+    if facts.st_size > most_bytes:
+        raise ValueError(
+            f"{name} has {facts.st_size} bytes, and {most_bytes} are left of those allowed"
+        )
+    return file.read_bytes()
+
+
+def _relative(name: str) -> str:
+    """Return a path below a folder.
+
+    Raises:
+        ValueError: If the path is absolute, leads upwards or is not in its plain form.
+    """
+    path = PurePosixPath(name)
+    is_plain = name.isprintable() and "\\" not in name and str(path) == name != "."
+    if not is_plain or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"the name {shown(name)} does not lead to a place below the folder")
+    return name
+
+
+def _has_runs(name: str) -> bool:
+    return name.startswith(f"{_RUNS}/")
+
+
+def _check_table(name: str, content: bytes) -> None:
+    """Check the columns and the size of a Parquet file before any of its values is read.
+
+    Raises:
+        ValueError: If the file is not Parquet, is too large or has other columns.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content))
+    facts = file.metadata
+    values = 0
+    for group in map(facts.row_group, range(facts.num_row_groups)):
+        values += group.total_byte_size
+        values += sum(group.column(k).num_values for k in range(group.num_columns))
+    if facts.num_rows > _MOST_RUNS or values > _MOST_VALUES:
+        raise ValueError(
+            f"{name} declares {facts.num_rows} runs and {values} values and bytes; {_MOST_RUNS} "
+            f"and {_MOST_VALUES} are allowed"
+        )
+    schema = file.schema_arrow
+    plain = dict.fromkeys(("path", *_TEXTS), pa.types.is_string)
+    expected = plain | dict.fromkeys(_TABLES, _is_table)
+    if schema.names != list(expected):
+        raise ValueError(f"{name} has the columns {shown(schema.names)} instead of {[*expected]}")
+    for column, is_expected in expected.items():
+        if not is_expected(schema.field(column).type):
+            raise ValueError(f"{name}: the column {column} has values of another type")
+
+
+def _is_table(kind: pa.DataType) -> bool:
+    is_table: bool = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+    return is_table
 
 
 @lru_cache(maxsize=64)
@@ -243,8 +402,13 @@ def as_published(run: Run) -> Run:
     for key in run.meta.get("files", ()):
         for file in np.ravel(run.flat[key]):
             content = content.replace(file, re.sub(".*/(?=.)", "", file))
-    config, meta = json.loads(_FOLDERS.sub("", content))
+    config, meta = json.loads(without_folders(content))
     return replace(run, config=config, meta=meta)
+
+
+def without_folders(text: str) -> str:
+    """Return a text without the folders of absolute paths."""
+    return _FOLDERS.sub("", text)
 
 
 def named_files(run: Run) -> Tree:
@@ -260,6 +424,7 @@ def write_bundle(
     runs: Mapping[str, Run],
     keep: Callable[[Run], Kept],
     damaged: Sequence[str] = (),
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write the bundle of a published report.
 
@@ -269,6 +434,7 @@ def write_bundle(
         keep: Function that returns the kept parts of a finished run. For other runs, only the
             configuration and the facts are kept.
         damaged: Messages about runs that cannot be read.
+        texts: Texts of further files by name.
     """
     place = folder / FOLDER
     pending = {path: _row(path, run, keep) for path, run in runs.items()}
@@ -280,6 +446,8 @@ def write_bundle(
     for experiment, rows in by_experiment.items():
         content = _parquet(_experiment_table(rows))
         contents[f"{_RUNS}/{experiment}/{_short_digest(content)}.parquet"] = content
+    for name, text in (texts or {}).items():
+        contents[name] = text.encode()
 
     for old in place.rglob("*"):
         if old.is_file() and old.relative_to(place).as_posix() not in contents:
@@ -293,7 +461,7 @@ def write_bundle(
     facts = {"format": FORMAT, "damaged": damaged, "files": digests}
     place.mkdir(parents=True, exist_ok=True)
     # written last, so that an incomplete bundle has no manifest
-    replace_file(place / _MANIFEST, json.dumps(facts, indent=1) + "\n")
+    replace_file(place / MANIFEST, json.dumps(facts, indent=1) + "\n")
 
 
 def _written_before(

@@ -38,11 +38,13 @@ class Remote:
         path: Location of the file, relative to the data directory.
         urls: Addresses of the file, in the order in which they are tried.
         hash: The published checksum, such as "md5:...", or None if there is none.
+        most_bytes: Limit for the download. If None, 2 GB.
     """
 
     path: str
     urls: Sequence[str]
     hash: str | None
+    most_bytes: int | None = None
 
     def addresses(self) -> Sequence[str]:
         """Return all addresses in the order of use; mirrors come first if there is a checksum."""
@@ -152,11 +154,7 @@ class Files:
             if not offline():
                 remedy = "data.download=false; set it to true"
             raise self._failure(f"downloads are disabled by {remedy}", missing, data_dir)
-        if not data_dir.is_dir() and data_dir != _DEFAULT:  # probably a typo
-            raise RequestError(
-                f"{self.name}: data_dir={data_dir} is not a directory; correct it, or create it "
-                "for the download"
-            )
+        check_data_dir(self.name, data_dir)
         for k, remote in enumerate(missing):
             path = data_dir / remote.path
             failures: list[str] = []
@@ -165,7 +163,7 @@ class Files:
                 # otherwise, two runs of a sweep would download the same gigabyte twice
                 with waiting_lock(data_dir / ".downloads.lock", f"downloading into {data_dir}"):
                     if not path.is_file():
-                        failures = _retrieve(remote, path)
+                        failures = retrieve(remote, path)
             if not path.is_file():
                 raise self._failure(
                     f"{path.name} could not be downloaded ({'; '.join(failures)}); try again "
@@ -206,6 +204,20 @@ def published(name: str, **fields: Any) -> Files:
     facts = read_yaml(Path(__file__).with_name("published.yaml"))[name]
     remotes = [Remote(**remote) for remote in facts["remotes"]]
     return Files(**{**facts, "remotes": remotes, **fields})
+
+
+def check_data_dir(name: str, data_dir: Path) -> None:
+    """Raise a RequestError if a directory for downloads is missing, which is probably a typo.
+
+    Args:
+        name: The download, for the message.
+        data_dir: Directory of all data sets. The default is created when it is needed.
+    """
+    if not data_dir.is_dir() and data_dir != _DEFAULT:
+        raise RequestError(
+            f"{name}: data_dir={data_dir} is not a directory; correct it, or create it for the "
+            "download"
+        )
 
 
 def offline() -> bool:
@@ -269,8 +281,12 @@ def _difference(path: Path, expected: str | None) -> str | None:
     return f"{kind} {got} instead of {value}"
 
 
-def _retrieve(remote: Remote, path: Path) -> list[str]:
-    """Download a file from the first working address; return the failures of earlier addresses."""
+def retrieve(remote: Remote, path: Path) -> list[str]:
+    """Download a file from the first working address; return the failures of earlier addresses.
+
+    A file that exists is kept if it has the checksum, or if there is none. Incomplete downloads
+    have another name. Without a checksum, a redirect from https to http is a failure.
+    """
     # imported only for missing files, because the imports take a tenth of a second
     import pooch
     from requests import ConnectionError, RequestException
@@ -284,10 +300,11 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
             "Accept-Encoding": "identity",
             "User-Agent": f"fedbench/{__version__}",
         },
+        hooks={} if remote.hash else {"response": _refuse_unencrypted},
     )
 
     def limited(url: str, target: str, _: object) -> None:
-        with _LimitedFile(target, "w") as file:
+        with _LimitedFile(target, remote.most_bytes or _MOST_BYTES) as file:
             downloader(url, file, None)
 
     failures: list[str] = []
@@ -309,12 +326,23 @@ def _retrieve(remote: Remote, path: Path) -> list[str]:
     return failures
 
 
+def _refuse_unencrypted(response: Any, **_: Any) -> None:
+    """Raise a ValueError for a redirect from https to http, where anybody can change a file."""
+    target = response.headers.get("Location", "")
+    if response.is_redirect and response.url.startswith("https:") and target.startswith("http:"):
+        raise ValueError(f"redirected to {target}, which is not encrypted")
+
+
 class _LimitedFile(io.FileIO):
     """A file of limited size, so that no server can fill the disk."""
 
+    def __init__(self, path: str, most_bytes: int) -> None:
+        super().__init__(path, "w")
+        self._most_bytes = most_bytes
+
     def write(self, content: Any) -> int:
-        if self.tell() + len(content) > _MOST_BYTES:
-            raise ValueError(f"stopped, as the server sends more than {_MOST_BYTES} bytes")
+        if self.tell() + len(content) > self._most_bytes:
+            raise ValueError(f"stopped, as the server sends more than {self._most_bytes} bytes")
         return super().write(content)
 
 
