@@ -8,19 +8,18 @@ import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.compare import compare
+from fedbench.benchmarks.bundle import read_baselines
 from fedbench.benchmarks.check import Checked, check_runs
 from fedbench.benchmarks.definition import Benchmark, read_benchmark
-from fedbench.benchmarks.entries import Entry, entries_of
+from fedbench.benchmarks.entries import Entry
 from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, methods_of
 from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.core.files import existing_directory
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.validation import validate
 from fedbench.reports.comparison import compared_text
@@ -82,7 +81,10 @@ def execute(
     context.check_settings()
 
     wanted = own if own or check is not None else methods_of(benchmark)
-    entries = [] if baselines is None else _published(baselines, benchmark, own)
+    entries: list[Entry] = []
+    if baselines is not None:
+        data_dir = composer.config(common).data_dir
+        entries = read_baselines(baselines, context, data_dir, without=own)
     todo = _missing(context, wanted, entries)
     if own and not any(entry.runs for entry in entries if entry.method not in own):
         raise RequestError(
@@ -129,22 +131,6 @@ def _overrides(texts: Sequence[str], benchmark: Benchmark) -> tuple[list[str], l
                 f"of {benchmark.name}.yaml; algo and keys of {', '.join(_FREE)} can be typed"
             )
     return list(dict.fromkeys(own)), common
-
-
-def _published(source: str, benchmark: Benchmark, own: Sequence[str]) -> list[Entry]:
-    """Return the entries of another results directory, without those of the user's own methods.
-
-    Raises:
-        RequestError: If there are none of this version.
-    """
-    folder = existing_directory("--baselines", source)
-    entries = []
-    for entry in entries_of(folder, benchmark):
-        if entry.method not in own:
-            entries.append(replace(entry, published=True))
-    if not entries:
-        raise RequestError(f"--baselines {source} has no entries of {benchmark.label}")
-    return entries
 
 
 def _missing(

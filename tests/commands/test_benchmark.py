@@ -28,12 +28,21 @@ def published(tmp_path_factory):
     return folder / "results"
 
 
+@pytest.fixture(scope="module")
+def bundle(published):
+    """The results as a published folder."""
+    folder = published.parent / "bundle"
+    conf = ["--config-dir", str(published.parent / "conf")]
+    assert main(["publish", str(published), "--into", str(folder), *conf]) == 0
+    return folder
+
+
 @pytest.fixture
-def bench(fed, tmp_path, published):
+def bench(fed, tmp_path, bundle):
     """Run the command in a directory with the config tree."""
     write_tiny(tmp_path / "conf")
 
-    def run(*args, baselines=published):
+    def run(*args, baselines=bundle):
         source = [] if baselines is None else ["--baselines", str(baselines)]
         return fed(*COMMAND, *source, *args)
 
@@ -171,7 +180,8 @@ def test_a_method_needs_baselines(bench, tmp_path):
     assert "nothing to compare algo=mine with: type --baselines DIR or URL" in err
     assert "run `fedbench benchmark tiny` first, without algo" in err
     (tmp_path / "empty").mkdir()
-    assert "has no entries of tiny@3" in bench(baselines=tmp_path / "empty")[2]
+    err = bench(baselines=tmp_path / "empty")[2]
+    assert "has no folder evidence with published runs; fedbench publish" in err
 
 
 def test_a_changed_setting_is_refused(bench, tmp_path):
@@ -294,13 +304,13 @@ def test_check_draws_runs_repeats_them_and_ends_with_status_1_if_one_differs(
     assert len(done(tmp_path / "results")) == len(repeated) == 2
     assert load_results(tmp_path / "results").runs.empty
 
-    # a published choice that is not that of its runs
-    shutil.copytree(published, tmp_path / "wrong")
-    for file in (tmp_path / "wrong" / "benchmark").rglob("*.json"):
+    # a choice that is not that of its runs
+    shutil.copytree(published, tmp_path / "results", dirs_exist_ok=True)
+    for file in (tmp_path / "results" / "benchmark").rglob("*.json"):
         facts = json.loads(file.read_text())
         if facts["chosen"]:
             facts["chosen"]["local.lr"] = 0.5
         file.write_text(json.dumps(facts))
-    status, lines, _ = bench("--check", "1", baselines=tmp_path / "wrong")
+    status, lines, _ = bench("--check", "1", baselines=None)
     assert status == 1
     assert "its digest is" in lines[-1]
