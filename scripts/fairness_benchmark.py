@@ -1,8 +1,8 @@
 """Run the fairness benchmark: tune and measure all methods on four settings.
 
-``python scripts/fairness_benchmark.py DIR`` writes runs, trials and chosen values to DIR/<setting>
-and, when all settings are done, the page to DIR/page (scripts/benchmark_page.py); run the same
-command again to resume. The settings are in conf/experiment/fairness. There are three tables:
+``python scripts/fairness_benchmark.py DIR`` writes runs, trials and chosen values to DIR/<setting>;
+run the same command again to resume. The settings are in conf/experiment/fairness. There are three
+tables:
 
 - ``uniform``: clients weighted uniformly where the method allows it, tuned for the mean over
   clients;
@@ -11,8 +11,7 @@ command again to resume. The settings are in conf/experiment/fairness. There are
 - ``worst10``: weights as in ``uniform``, tuned for the worst 10 % of the clients.
 
 Every method has the same search on one tuning seed: six rates with the method's own keys at their
-defaults, then six values of its own keys at the best rate. The page names the methods that refuse a
-setting, with the reason.
+defaults, then six values of its own keys at the best rate.
 """
 
 import argparse
@@ -23,9 +22,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import benchmark_page
-from benchmark.comparisons import ENTRIES, REFUSED, TABLES
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value, options, parse_overrides
@@ -45,7 +41,14 @@ SEEDS = 10
 RATE = "local.lr"
 RATES = f"{RATE}=0.003,0.01,0.03,0.1,0.3,1"
 _BUDGET = 6  # values of a method's own keys
-_NOTES = Path(__file__).parents[1] / "results" / "published" / "fairness" / "notes.yaml"
+ENTRIES = "entries"
+REFUSED = "refused.json"
+# weights of the clients, and the metric on validation examples that chooses the values
+TABLES = {
+    "uniform": ("uniform", "val_accuracy_mean"),
+    "size": ("size", "val_accuracy_mean"),
+    "worst10": ("uniform", "val_accuracy_worst10"),
+}
 _VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the methods
 # keys that choose between weights by size and uniform ones
 _WEIGHTS = ("algo.weights", "algo.prior")
@@ -88,12 +91,12 @@ def main() -> int:
     parser.add_argument(
         "--methods",
         default=",".join(methods()),
-        help="methods, separated by commas; the page needs all",
+        help="methods, separated by commas",
     )
     parser.add_argument(
         "--tables",
         default=",".join(TABLES),
-        help="tables, separated by commas; the page needs all",
+        help="tables, separated by commas",
     )
     parser.add_argument(
         "--jobs",
@@ -123,26 +126,7 @@ def main() -> int:
                 )
                 if entry.weights or table != "size":
                     entry.execute(SEEDS)
-    if set(names) < set(methods()) or set(tables) < set(TABLES):
-        return 0
-    return write_page(args.directory)
-
-
-def write_page(folder: Path) -> int:
-    """Write the page if all settings are done, and return the exit status."""
-    settings = [folder / setting for setting in SETTINGS]
-    missing = [place.name for place in settings if not (place / ENTRIES).is_dir()]
-    if missing:
-        print(f"no page yet: {', '.join(missing)} not done in {folder}")
-        return 0
-    return benchmark_page.main(
-        [
-            str(folder / "page"),
-            f"--notes={_NOTES}",
-            "--from",
-            *map(str, settings),
-        ]
-    )
+    return 0
 
 
 def methods() -> list[str]:

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark.ranks import rank_test, ranks_of
-from benchmark.values import on_front
+from fedbench.analysis.benchmark import on_front
+from fedbench.analysis.ranks import rank_test, ranks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools import ROOT
