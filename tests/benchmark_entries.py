@@ -1,4 +1,4 @@
-"""A benchmark with made-up runs: two settings, six seeds, and numbers that can be checked by hand."""
+"""A benchmark with made-up runs: two settings, six seeds, numbers that can be checked by hand."""
 
 from types import SimpleNamespace
 
@@ -45,6 +45,8 @@ def run(seed, numbers, outcome="done"):
         "ended": "2026-01-01T01:00:00+00:00",
         "versions": {"fedbench": "9.9"},
         "git_commit": "c0ffee",
+        "platform": "Linux",
+        "device_name": "cpu",
     }
     return SimpleNamespace(
         meta=meta,

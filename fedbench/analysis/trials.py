@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.benchmarks.entries import Entry, Trial
+from fedbench.benchmarks.entries import Entry
 
 RATE = "local.lr"
 _TAIL = 0.025  # probability outside each end of the interval
@@ -19,15 +19,18 @@ class Search:
     """The search of a method in a setting.
 
     Attributes:
-        method: The method.
-        trials: The trials, in the order of the search.
+        entry: The entry, with at least one trial.
         scores: Validation score of each trial, of which higher is better. A trial that diverged has
             the score of the worst trial of any method in the setting.
     """
 
-    method: str
-    trials: Sequence[Trial]
+    entry: Entry
     scores: Sequence[float]
+
+    @property
+    def method(self) -> str:
+        """The method."""
+        return self.entry.method
 
     @property
     def rates(self) -> int:
@@ -36,7 +39,7 @@ class Search:
         The second stage, with the method's own keys, begins when a rate is tried again.
         """
         tried = set()
-        for trial in self.trials:
+        for trial in self.entry.trials:
             rate = trial.values.get(RATE)
             if rate is None or rate in tried:
                 break
@@ -54,7 +57,10 @@ class Search:
         rates = self.scores[: self.rates]
         best = max(rates, default=-inf)
         own = [max(best, score) for score in self.scores[self.rates :]]
-        stages = [expected_best(scores) for scores in (rates, own) if scores]
+        stages = []
+        for scores in (rates, own):
+            if scores:
+                stages.append(expected_best(scores))
         return np.concatenate(stages, axis=1)
 
     @property
@@ -65,18 +71,14 @@ class Search:
         at the rate of the second stage.
         """
         points = []
-        last = self.trials[-1].values.get(RATE)
-        for number, (trial, score) in enumerate(
-            zip(
-                self.trials,
-                self.scores,
-                strict=True,
-            )
-        ):
+        last = self.entry.trials[-1].values.get(RATE)
+        for number, trial in enumerate(self.entry.trials):
             for key, value in trial.values.items():
-                same_rate = trial.values.get(RATE) == last
-                if number < self.rates if key == RATE else same_rate:
-                    points.append((key, value, score))
+                compared = trial.values.get(RATE) == last
+                if key == RATE:
+                    compared = number < self.rates
+                if compared:
+                    points.append((key, value, self.scores[number]))
         return points
 
 
@@ -93,20 +95,19 @@ def searches_of(
         sign: -1 if lower values of the search's metric are better, otherwise 1.
     """
     tried = [entry for entry in entries if entry.setting == setting and entry.trials]
-    trials = [trial for entry in tried for trial in entry.trials]
-    worst = min((sign * trial.score for trial in trials if trial.score is not None), default=0.0)
+    known = []
+    for entry in tried:
+        known += [sign * trial.score for trial in entry.trials if trial.score is not None]
+    worst = min(
+        known,
+        default=0.0,
+    )
     searches = []
     for entry in tried:
         scores = []
         for trial in entry.trials:
             scores.append(worst if trial.score is None else sign * trial.score)
-        searches.append(
-            Search(
-                entry.method,
-                entry.trials,
-                scores,
-            )
-        )
+        searches.append(Search(entry, scores))
     return searches
 
 
@@ -129,4 +130,5 @@ def expected_best(scores: Sequence[float]) -> np.ndarray:
     mean = np.diff(cumulated, prepend=0.0) @ ordered
     low = (cumulated > _TAIL - _ROUNDING).argmax(1)
     high = (cumulated > 1 - _TAIL - _ROUNDING).argmax(1)
-    return np.stack([mean, ordered[low], ordered[high]])
+    ends = ordered[low], ordered[high]
+    return np.stack([mean, *ends])

@@ -105,10 +105,10 @@ def benchmark_text(
     )
     tables = []
     for method in own:
-        title = f"{method} minus each method in"
+        title = f"Gain of {method} in"
         tables += view.lead_tables(view.leads(method, over=True), title)
     if not own:
-        title = f"Each method minus {benchmark.baseline} in"
+        title = f"Gain over {benchmark.baseline} in"
         tables += view.lead_tables(view.leads(benchmark.baseline), title)
     return markdown(tables, benchmark.label).rstrip()
 
@@ -228,7 +228,7 @@ class _View:
             columns[label] = {m: Cell(f"{rank:.2f}", rank) for m, rank in test.ordered}
         return self.table("Average ranks", columns)
 
-    def lead_tables(self, of_variants: Leads, title: str = "Gain in") -> list[Table]:
+    def lead_tables(self, of_variants: Leads, title: str) -> list[Table]:
         """Return a table per metric and side, with a column per setting."""
         tables = []
         for metric in self.judged:
@@ -280,13 +280,12 @@ class _View:
         """Return the searches with the chosen values, those at an edge, and the best score."""
         rows: list[Values] = []
         for setting, searches in self.searches.items():
-            entries = {entry.method: entry for entry in self.entries if entry.setting == setting}
             for search in searches:
-                entry = entries[search.method]
+                entry = search.entry
                 chosen = entry.chosen or {}
                 best = benchmark_charts.shown(max(search.scores), self.criterion)
                 row: Values = (
-                    self.names.label(search.method),
+                    self.names.label(entry.method),
                     setting,
                     len(entry.trials),
                     sum(trial.score is None for trial in entry.trials),

@@ -49,7 +49,11 @@ def test_leads_over_the_baseline(results):
     itself is not enough.
     """
     found = leads(results["one"], MEAN, "fedavg")
-    assert {m: lead.state for m, lead in found.items()} == {"a": "ahead", "b": "open", "own": "open"}
+    assert {m: lead.state for m, lead in found.items()} == {
+        "a": "ahead",
+        "b": "open",
+        "own": "open",
+    }
     a = found["a"].difference
     assert (a.mean, a.low, a.high) == pytest.approx((10, 10, 10))
     assert a.greater == 1 / 64
