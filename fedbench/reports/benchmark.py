@@ -146,9 +146,9 @@ class _View:
                 setting,
                 self.criterion.sign,
             )
-        self.origins: dict[str, list[Run]] = {"published runs": [], "runs of your own": []}
+        self.origins: dict[str, list[Run]] = {"published runs": [], "run here": []}
         for entry in entries:
-            origin = "published runs" if entry.published else "runs of your own"
+            origin = "published runs" if entry.published else "run here"
             self.origins[origin] += [*entry.runs, *entry.held_out]
 
         scores = self.scores(TUNED, self.judged[0].name)
