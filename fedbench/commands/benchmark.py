@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from fedbench.analysis.compare import compare
 from fedbench.benchmarks.bundle import read_baselines
 from fedbench.benchmarks.check import Checked, check_runs
 from fedbench.benchmarks.definition import Benchmark, read_benchmark
-from fedbench.benchmarks.entries import Entry
+from fedbench.benchmarks.entries import FOLDER, Entry
 from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, methods_of
 from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
@@ -22,11 +21,10 @@ from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.validation import validate
-from fedbench.reports.comparison import compared_text
+from fedbench.reports.benchmark import benchmark_text, write_benchmark
 from fedbench.reports.filters import plural
 from fedbench.runs.executors.base import Executor, RunResult
 from fedbench.runs.process import deadline
-from fedbench.runs.run import Run
 
 # keys that do not change results
 _FREE = (
@@ -102,13 +100,23 @@ def execute(
         print(f"fedbench: --draw {draw} repeats this check", file=sys.stderr, flush=True)
         published = [entry for entry in entries if entry.published]
         checked = check_runs(published or entries, check, draw, context)
-    print(f"\n{_text(benchmark, entries, own, checked)}")
+    lines = [] if checked is None else checked_lines(checked)
+    without = [f"{one.method}, {one.setting}: {one.reason}" for one in entries if one.reason]
+    page = write_benchmark(
+        benchmark,
+        entries,
+        own,
+        folder / FOLDER / benchmark.label,
+        lines,
+    )
+    text = benchmark_text(benchmark, entries, own)
+    print("\n".join(["", text, "", *without, *lines, f"written: {page}"]))
     if todo:
         print(f"\nthe hours are up: {_count(todo)} left; the same command runs the rest")
     with_runs = {entry.method for entry in entries if entry.runs}
-    without = not todo and set(own) - with_runs
+    missing = not todo and set(own) - with_runs
     differs = checked is not None and checked.count("differs")
-    return CommandResult(1 if failed or without or differs else 0)
+    return CommandResult(1 if failed or missing or differs else 0, page)
 
 
 def _overrides(texts: Sequence[str], benchmark: Benchmark) -> tuple[list[str], list[str]]:
@@ -212,49 +220,6 @@ def _run(
             entries.append(entry)
             todo.remove(planned)
     return failed
-
-
-# ---- text
-
-
-def _text(
-    benchmark: Benchmark,
-    entries: Sequence[Entry],
-    own: Sequence[str],
-    checked: Checked | None,
-) -> str:
-    """Return the tables of all settings and their held-out variants, and the result of a check."""
-    parts = []
-    for setting in benchmark.settings:
-        runs: list[Run] = []
-        held_out: list[Run] = []
-        for entry in entries:
-            if entry.setting == setting:
-                runs += entry.runs
-                held_out += entry.held_out
-                if entry.reason:
-                    parts.append(f"{entry.method}, {setting}: {entry.reason}")
-        for baseline in own or (benchmark.baseline,):
-            for metric in benchmark.metrics[:2]:
-                parts.append(_compared(runs, f"{setting}: {metric}", metric, baseline))
-                title = f"{setting}, held out: {metric}"
-                parts.append(_compared(held_out, title, metric, baseline))
-    if checked is not None:
-        parts.append("\n".join(checked_lines(checked)))
-    return "\n\n".join(parts)
-
-
-def _compared(
-    runs: Sequence[Run],
-    title: str,
-    metric: str,
-    baseline: str,
-) -> str:
-    """Return the comparison of all methods with one of them."""
-    methods = {run.meta["algo"] for run in runs}
-    if baseline not in methods or len(methods) < 2:
-        return f"## {title}\n\nnothing to compare with {baseline}"
-    return f"## {title}\n\n{compared_text(compare(runs, 'algo', metric, baseline))}"
 
 
 def checked_lines(checked: Checked) -> list[str]:

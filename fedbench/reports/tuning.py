@@ -1,7 +1,7 @@
 """The results of tuning: a table of the values chosen for every method, and all trials as JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.config_values import keys_text
@@ -11,6 +11,8 @@ from fedbench.reports.filters import plural
 from fedbench.reports.page import Chapter
 from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
 from fedbench.tuning.search import OPTUNA_VERSION, Study, Trial, Tuned
+from fedbench.tuning.space import Axis
+from fedbench.tuning.space import Values as Chosen
 
 
 def tuned_chapter(
@@ -100,21 +102,18 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         complete = sum(study.config.rounds in trial.scores for trial in tuned.trials)
         values = "all trials diverged or failed"
         score = Cell("–")
-        edges = []
+        edges = ""
         if tuned.best is not None:
             values = keys_text(tuned.best.values)
             score = _score(metric, tuned.best)
-            for axis in tuned.study.space:
-                end = axis.edge(tuned.best.values[axis.key])
-                if end is not None:
-                    edges.append(f"{axis.key} ({end})")
+            edges = edges_text(tuned.study.space, tuned.best.values)
         row = (
             tuned.study.method,
             len(tuned.trials),
             complete,
             values,
             score,
-            ", ".join(edges),
+            edges,
         )
         rows.append(row)
     notes = []
@@ -122,6 +121,16 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         notes.append("a value at the edge of its range may be better outside: widen the range")
     heads = ("method", "trials", "to the end", "chosen", metric.axis, "at the edge of its range")
     return table_of("Chosen values", heads, rows, notes=notes)
+
+
+def edges_text(space: Iterable[Axis], values: Chosen) -> str:
+    """Return the keys whose values lie at an end of their axis, with the end."""
+    edges = []
+    for axis in space:
+        end = axis.edge(values[axis.key]) if axis.key in values else None
+        if end is not None:
+            edges.append(f"{axis.key} ({end})")
+    return ", ".join(edges)
 
 
 def _score(metric: MetricInfo, trial: Trial) -> Cell:

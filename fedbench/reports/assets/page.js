@@ -250,6 +250,7 @@
       const alike = views.length && outline(next) === outline(specs);
       specs = next;
       if (alike) return views.forEach(({ view }, at) => view.data("lines", structuredClone(specs[at].data.values)).runAsync());
+      if (log === null) specs.filter(named).forEach(({ params }) => { params[0].value.forEach((name) => { hidden.add(name); }); });
       log ??= specs.some(isLog);
       places = specs.map(() => document.createElement("div"));
       live.querySelector(".charts").replaceChildren(...places);

@@ -69,7 +69,10 @@ def ranks_of(values: np.ndarray) -> np.ndarray:
     from scipy.stats import rankdata  # late: it takes a second
 
     costs = np.where(np.isnan(values), np.inf, -values)
-    ranks: np.ndarray = rankdata(costs, axis=1)
+    ranks: np.ndarray = rankdata(
+        costs,
+        axis=1,
+    )
     return ranks
 
 

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark.ranks import rank_test, ranks_of
-from benchmark.values import on_front
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools import ROOT
+
+from fedbench.analysis.benchmark import on_front
+from fedbench.analysis.ranks import rank_test, ranks_of
 
 # Demšar (JMLR 2006), Table 5 a: critical values of Nemenyi's test at 0.05
 NEMENYI = {

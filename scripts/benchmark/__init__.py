@@ -1,1 +1,0 @@
-"""The page of a benchmark: finished comparisons of the same methods on several settings."""
