@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import Literal, get_args, get_origin
 
 import check_vectors
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -529,7 +530,6 @@ def readings_of(annotation):
 
 @cache
 def validator():
-    jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator(json.loads((FOLDER / "schema.json").read_text()))
 
 
