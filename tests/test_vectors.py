@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
 import check_vectors
@@ -30,7 +31,7 @@ from fedbench.core.randomness import Purpose
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.parts import places_of
-from fedbench.runs.build_parts import PartsPolicy, frozen_tensors, personal_tensors, with_parts
+from fedbench.runs.build_parts import parts_of, with_parts
 from fedbench.simulation import cohort as cohort_module
 from fedbench.simulation.compiled.dense import expressible
 from fedbench.simulation.local_work import LocalWork
@@ -171,20 +172,19 @@ def setting_of(name, case):
         len(case["schedule"]),
         len(data["clients"]),
     )
-    algorithm = stage.algorithm
-    policy = PartsPolicy(
-        algorithm.personal_part,
-        algorithm.frozen_part,
-        algorithm.statistics,
-        algorithm.moving_rounds,
+    nothing_given = SimpleNamespace(personal=None, frozen=None, statistics=None, fix_after=None)
+    config = SimpleNamespace(parts=nothing_given, names=SimpleNamespace(algo=name))
+    parts = parts_of(config, stage.algorithm, net)
+    task = Task(
+        net,
+        torch.device("cpu"),
+        torch.float64,
+        frozen=parts.frozen,
+        personal=parts.personal,
     )
-    frozen = frozen_tensors(net, policy, name)
-    personal = personal_tensors(net, policy, frozen)
-    task = Task(net, torch.device("cpu"), torch.float64, frozen=frozen, personal=personal)
     w = task.begin(plain.shared.named(torch.from_numpy(data["w0"])))
     if task.size > task.shared.size:
-        # the configuration is for messages alone
-        stage = with_parts(None, [stage], task, federated(data), w, policy.moving)
+        stage = with_parts(config, [stage], task, federated(data), w, parts.moving)
     return Setting(case, data, task, stage, w[: task.shared.size])
 
 
