@@ -23,6 +23,7 @@ EXAMPLES = ROOT / "examples"
 def test_every_example_is_tested():
     assert {p.name for p in EXAMPLES.iterdir() if not p.name.startswith("__")} == {
         "carried_momentum", "naive_fedavg.py", "notebook.py", "own_method", "own_parts",
+        "vectors",
     }  # fmt: skip
 
 

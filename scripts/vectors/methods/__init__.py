@@ -1,0 +1,1 @@
+"""The methods, as differences from FedAvg."""
