@@ -44,6 +44,7 @@ from fedbench.tuning.space import Values
 LICENCE = "CC0-1.0"
 _BENCHMARK = "benchmark.json"
 _FORMAT = 1  # of benchmark.json
+_PAGE = ("index.html", "numbers.csv", "gains.csv")  # beside the bundle; readers leave them alone
 _CACHE = "baselines"  # below the directory of the data sets
 _TEXTS = {"title", "lead", "changes", "about"}  # of a definition; they change no number
 _KEPT = Kept(curves=(), client_rounds=())
@@ -137,6 +138,7 @@ def _as_data(benchmark: Benchmark) -> Tree:
 def _refuse_other_content(folder: Path, benchmark: Benchmark) -> None:
     """Raise a RequestError if a folder has files other than those of a bundle of the benchmark."""
     files = {path for path in folder.rglob("*") if not path.is_dir()}
+    files -= {folder / name for name in _PAGE}
     if is_bundle(folder):
         bundle = Bundle(folder, remedy=_OTHER_FOLDER)
         _published_entries(bundle, benchmark, _OTHER_FOLDER)

@@ -12,6 +12,8 @@ from fedbench.config.compose import Composer
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import existing_directory, user_path
 from fedbench.data.files.fetch import checksum
+from fedbench.reports.benchmark import write_benchmark
+from fedbench.reports.page import PAGE
 from fedbench.runs import bundle
 from fedbench.runs.executors.local import LocalExecutor
 
@@ -24,7 +26,7 @@ def execute(
     licence: str = LICENCE,
     config_dir: Path | None = None,
 ) -> CommandResult:
-    """Write the entries of a benchmark below a results directory, like ``fedbench publish``.
+    """Write the entries of a benchmark and their page, like ``fedbench publish``.
 
     Args:
         folder: Directory of the results.
@@ -58,9 +60,10 @@ def execute(
         )
     shared = BenchmarkContext(definition, Composer(config_dir), LocalExecutor(), folder)
     write_baselines(entries, target, shared, licence)
+    write_benchmark(definition, entries, (), target)
 
     manifest = target / bundle.FOLDER / bundle.MANIFEST
     methods = {entry.method for entry in entries}
     print(f"written: {target}: {definition.label}, {len(methods)} methods, {licence}")
     print(f"readers pin it with --baselines URL#sha256={checksum(manifest, 'sha256')}")
-    return CommandResult()
+    return CommandResult(page=target / PAGE)
