@@ -17,6 +17,7 @@ import argparse
 import inspect
 import json
 import os
+import reprlib
 import runpy
 import sys
 import traceback
@@ -151,8 +152,8 @@ def read_function(path: Path, name: str) -> Train:
     try:
         inspect.signature(train).bind(*ARGUMENTS)
     except TypeError as error:
-        wanted = f"{name}({', '.join(ARGUMENTS)})"
-        raise WrongRequest(f"{path} must have {wanted}, without names: {error}") from error
+        wanted = ", ".join(ARGUMENTS)
+        raise WrongRequest(f"{name} must take 4 arguments, which are {wanted}: {error}") from error
     return train
 
 
@@ -213,7 +214,8 @@ def check_client(given: Json, place: str) -> None:
         check_dictionary(values, f"{place}: {part}", "of values by name")
         if part.endswith("steps"):
             for name, rows in values.items():
-                if not hasattr(rows, "__len__") or np.ndim(rows) == 0:
+                # arrays of any library have ndim
+                if not isinstance(rows, (list, tuple)) and not getattr(rows, "ndim", 0):
                     message = f"{place}: {part}.{name} is {described(rows)}"
                     raise WrongForm(f"{message}; it must have a row for each local step")
 
@@ -252,8 +254,9 @@ def unequal(expected: Array, given: Json, tolerance: float) -> str:
     """
     try:
         actual = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        return f"should be numbers of shape {expected.shape}, got {given!r}"
+    except (TypeError, ValueError, RuntimeError) as error:  # torch raises the last one
+        value = reprlib.repr(given)
+        return f"should be numbers of shape {expected.shape}, got {value} ({error})"
     if actual.shape != expected.shape:
         return f"should have shape {expected.shape}, got {actual.shape}"
     gap = np.abs(actual - expected)
@@ -270,7 +273,7 @@ def unequal(expected: Array, given: Json, tolerance: float) -> str:
 
 def values_of(expected: Json, given: Json, place: str) -> Iterator[Comparison]:
     """Yield (place, name, expected, given) for the values of a part, in the order of the file."""
-    unknown = sorted(given.keys() - expected.keys())
+    unknown = sorted(given.keys() - expected.keys(), key=str)
     if unknown:
         allowed = ", ".join(expected) or "nothing"
         yield place, unknown[0], None, f"is not among the values here, which are {allowed}"

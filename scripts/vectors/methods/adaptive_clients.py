@@ -137,10 +137,12 @@ class FedCada(Method):
         "step: v <- v - lr (m / D(beta1^t)) / (sqrt(s / D(beta2^t)) + eps)",
         "counter round: t the round, from 1",
         "counter step: t the client's local step, from 1, over all rounds",
-        (
-            "D by adjust: plus 1 + z, square 1 + z^2, sin 1 + sin z, sqrt 1 + sqrt z, identity 1, "
-            "adam 1 - z"
-        ),
+        "adjust plus: D(z) = 1 + z",
+        "adjust square: D(z) = 1 + z^2",
+        "adjust sin: D(z) = 1 + sin z",
+        "adjust sqrt: D(z) = 1 + sqrt z",
+        "adjust identity: D(z) = 1",
+        "adjust adam: D(z) = 1 - z",
         "w <- w - server_lr sum_k p_k Delta_k",
         "M <- sum_k p_k m_k",
         "S <- sum_k p_k s_k",

@@ -443,9 +443,9 @@ class FedMdfg(Losses):
         "step search: a is one of 2^s b, 2^s b / 2, ... down to 2^-s b |q| / |d|",
         "step search: they begin at b, not 2^s b, if a client of the last cohort is absent",
         (
-            "step search: the first with F_k(w) - F_k(w - a d) >= armijo a G_k.d for every k of the "
-            "cohort, and, under guidance, a smaller angle of F(w - a d) to (1, ..., 1) than that "
-            "of F(w)"
+            "step search: the first with F_k(w) - F_k(w - a d) >= armijo a G_k.d for every k of "
+            "the cohort, and, under guidance, a smaller angle of F(w - a d) to (1, ..., 1) than "
+            "that of F(w)"
         ),
         "step search, else: the first that lowers sum_k F_k; else that with the least sum",
     )
