@@ -239,7 +239,7 @@ class FaFed(Method):
         ),
         (
             "decay_w: lr / (decay_w + t)^(1/3) in the place of lr, t the steps so far, this one "
-            "included"
+            "included; t = 0 for init_step"
         ),
     )
     adaptive = True
@@ -350,7 +350,7 @@ class Stem(FaFed):
         "server: w, m <- means of v, m_k",
         (
             "decay_w: lr / (decay_w + t)^(1/3) in the place of lr, t the steps so far, this one "
-            "included"
+            "included; t = 0 for init_step"
         ),
     )
     adaptive = False
