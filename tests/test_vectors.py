@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -526,6 +527,40 @@ def readings_of(annotation):
     if get_origin(annotation) is Literal:
         return {word for word in get_args(annotation) if not isinstance(word, int)}
     return {word for part in get_args(annotation) for word in readings_of(part)}
+
+
+# options of many methods, which the README explains
+EXPLAINED = {*SOLVER, "weights", "server_lr"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_option_is_explained(name):
+    """The formulas or symbols name each option, and its readings that are not the default."""
+    contents = method_of(name)
+    told = " ".join([*contents["formulas"], *contents["symbols"].values()])
+    words = set(re.findall(r"\w+", told))
+    default = contents["cases"][0]["hyperparameters"]
+    for case in contents["cases"]:
+        for option, value in case["hyperparameters"].items():
+            if option in EXPLAINED:
+                continue
+            assert option in words, option
+            if isinstance(value, str) and value != default[option]:
+                assert f"{option} {value}" in told or f"{option}: {value}" in told, (option, value)
+
+
+def test_the_readme_tells_the_momentum():
+    readme = (FOLDER / "README.md").read_text()
+    taken = {
+        (name, case["variant"])
+        for name in METHODS
+        for case in method_of(name)["cases"]
+        if case["hyperparameters"]["momentum"]
+    }
+    assert taken == {("fedavg", "local momentum 0.9"), ("fednova", "local momentum 0.9")}
+    assert "`momentum` is 0 but in the variants `local momentum 0.9` of FedAvg and FedNova" in (
+        " ".join(readme.split())
+    )
 
 
 @cache
