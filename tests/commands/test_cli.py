@@ -521,7 +521,7 @@ def test_lists(fed, listed):
 def test_all_lists_at_once(fed):
     _, out, _ = fed("list")
     groups = ["algo", "data", "model", "experiment", "partition", "tracker", *SCENARIOS]
-    headings = [f"{group}:" for group in [*groups, "table", "metric"]]
+    headings = [f"{group}:" for group in [*groups, "benchmark", "table", "metric"]]
     assert [line for line in out if line.endswith(":")] == headings
     assert {"fedprox", "simplecnn"} <= {word for line in out for word in line.split()}
 
