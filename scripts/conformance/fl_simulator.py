@@ -8,9 +8,8 @@ not decay, and nothing is evaluated. SCAFFOLD, FedCM and MoFedSAM count local st
 with the n of its first client, for everyone: they are asked with clients of equal size.
 
     export FLSIMULATOR=a checkout
-    python scripts/equal_vectors.py --to build/equal
     python scripts/check_vectors.py fedcm scripts/conformance/fl_simulator.py --function fedcm \
-      --vectors build/equal
+      --vectors build/equal  # of scripts/equal_vectors.py
 """
 
 import contextlib
@@ -26,12 +25,11 @@ from conformance.torch_model import batches, flat, network, refuse
 sys.path.insert(0, os.environ["FLSIMULATOR"])
 torch.set_default_dtype(torch.float64)
 peer = importlib.import_module("server")
-# where a server keeps values that the vectors have
 CLIENTS = {"c": "c_i_params_list", "drift": "h_params_list"}
 SERVER = {"c": "c_params_list", "v": "v"}
 
 
-def found(server, fields, pick):
+def found(server, fields, pick=lambda value: value):
     """Return the values of those fields that a server has."""
     there = {name: getattr(server, field, None) for name, field in fields.items()}
     return {name: flat([pick(value)]) for name, value in there.items() if value is not None}
@@ -43,8 +41,8 @@ class Log:
     def __init__(self, server, data, schedule):
         self.server, self.data, self.schedule = server, data, schedule
         self.states, self.pairs, self.now = [], [], {}
-        self.kind, self.kept = server.Client, server.postprocess
-        self.send = server.process_for_communication
+        self.kind, self.send = server.Client, server.process_for_communication
+        self.kept = server.postprocess
         server.Client, server.postprocess = self.client, self.leave
         server.process_for_communication = self.enter
         server._activate_clients_, server._test_ = self.cohort, self.end_round
@@ -59,7 +57,7 @@ class Log:
         """Send a client what it needs."""
         self.send(k, average)
         given = SimpleNamespace(**self.server.comm_vecs)
-        received = found(given, {"w": "Params_list", "m": "Client_momentum"}, lambda value: value)
+        received = found(given, {"w": "Params_list", "m": "Client_momentum"})
         self.now = {"receives": received, "steps": {"w": []}}
         self.states[-1]["clients"][int(k)] = self.now
         self.pairs = batches(self.data, self.schedule[len(self.states) - 1], k)
@@ -82,8 +80,7 @@ class Log:
     def end_round(self, t, cohort):
         """Record the server."""
         w = flat([self.server.server_model_params_list])
-        further = found(self.server, SERVER, lambda value: value)
-        self.states[-1] |= {"server": {"w": w, **further}, "model": w}
+        self.states[-1] |= {"server": {"w": w, **found(self.server, SERVER)}, "model": w}
 
 
 def method(name, options, **only):

@@ -36,9 +36,14 @@ def method(server, options, seen=None, **only):
     return train
 
 
-def with_head(client, w):
-    """Return the shared part of the model with the client's own head."""
-    return np.concatenate([w, flat(client.model.head.parameters())])
+def heads(server, w):
+    """Return the shared part of the model with each client's own head."""
+    return np.array([np.r_[w, flat(client.model.head.parameters())] for client in server.clients])
+
+
+def personal(server, w):
+    """Return the personal models."""
+    return np.array([vector(client, "model_per") for client in server.clients])
 
 
 def tensors(name, scale=lambda owner: 1.0):
@@ -62,20 +67,16 @@ def inverse(owner):
     return -1 / owner.alpha
 
 
-def personal(client, w):
-    """Return the personal model of a client."""
-    return vector(client, "model_per")
-
-
 c, global_c = state(c=tensors("client_c")), state(c=tensors("global_c"))
 gradient, server_state = (
     state(drift=tensors(name, inverse)) for name in ("old_grad", "server_state")
 )
 own = state(personal=tensors("model_per"))
 theta = tensors("personalized_params")
+thetas = lambda server, w: np.array([theta(client) for client in server.clients])  # noqa: E731
 pair = {"optimizer_per": ("steps", {"w": "model", "personal": "model_per"})}
 second = MODEL | {"optimizer_per": ("personal_steps", {"w": "model_per"})}
-part = {"judged": with_head, "shared": "base"}
+part = {"judged": heads, "shared": "base"}
 pfedme_options = {"lamda": "lam", "K": "inner", "p_learning_rate": "personal_lr", "beta": "beta"}
 
 fedavg = method(("serveravg", "FedAvg"), {}, **SIZE)
@@ -105,7 +106,7 @@ ditto = method(
 pfedme = method(
     ("serverpFedMe", "pFedMe"),
     pfedme_options,
-    {"steps": {}, "state": state(personal=theta), "judged": lambda client, w: theta(client)},
+    {"steps": {}, "state": state(personal=theta), "judged": thetas},
     start="warm",
     **SIZE,
 )
@@ -114,4 +115,5 @@ apfl = method(
 )
 moon = method(("servermoon", "MOON"), {"mu": "mu", "tau": "tau"}, **SIZE)
 fedper = method(("serverper", "FedPer"), {}, part, **SIZE)
+part = part | {"judged": lambda server, w: heads(server, w)[0]}
 fedbabu = method(("serverbabu", "FedBABU"), {}, part, **SIZE)

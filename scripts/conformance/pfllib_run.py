@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(os.environ["PFLLIB"], "system")))
 torch.set_default_dtype(torch.float64)
 base = importlib.import_module("flcore.servers.serverbase")
 MODEL = {"optimizer": ("steps", {"w": "model"})}
+SEEN = {"state": lambda client: {}, "server": lambda server: {}, "judged": lambda server, w: w}
 
 
 class Options(dict):
@@ -36,14 +37,12 @@ def vector(owner, name):
 class Log:
     """Gives the clients their batches, and records what they and the server do.
 
-    Attributes:
-        seen: What is recorded: "steps", the models after the step of an optimizer; "state", what a
-            client keeps; "server", what the server does; "judged", the model of a client that is
-            judged, given the server's; "shared", the name of the part that is sent.
+    ``seen`` says what is recorded: "steps", the models after the step of an optimizer; "state" of a
+    client and of the "server"; "judged", out of the server and w; "shared", the part that is sent.
     """
 
     def __init__(self, seen, data, schedule):
-        self.seen = {"state": lambda client: {}, "server": lambda server: {}, **seen}
+        self.seen = SEEN | seen
         self.data, self.schedule, self.states, self.queues = data, schedule, [], {}
 
     def cohort(self, server):
@@ -60,9 +59,8 @@ class Log:
         """Record the server."""
         if self.states:
             w = vector(server, "global_model")
-            judged = self.seen.get("judged")
-            model = np.array([judged(client, w) for client in server.clients]) if judged else w
             further = self.seen["server"](server)
+            model = self.seen["judged"](server, w)
             self.states[-1] |= {"server": {"w": w, **further}, "model": model}
 
     def load(self, client):
@@ -80,9 +78,8 @@ class Log:
         part = client.model.get_submodule(self.seen.get("shared", ""))
         w = flat(part.parameters())
         train()
-        done = self.states[-1]["clients"][client.id]
-        done |= {"receives": {"w": w}, "upload": {"delta": w - flat(part.parameters())}}
-        done["state"] = self.seen["state"](client)
+        done = {"receives": {"w": w}, "upload": {"delta": w - flat(part.parameters())}}
+        self.states[-1]["clients"][client.id] |= done | {"state": self.seen["state"](client)}
 
     def follow(self, client):
         """Follow a client."""
