@@ -5,7 +5,8 @@
 
 The Python file defines ``train(data, w0, schedule, hyperparameters)``, as results/vectors/README.md
 describes it. The script runs it on every case of the method, and prints the first difference of
-each: its round, client, step and entry. It needs NumPy alone.
+each: its round, client, step and entry. It needs NumPy alone. A case for which the function raises
+NotImplementedError, since the implementation has no such option, is named and left out.
 
 Exit status: 0 if all cases agree, 1 if one differs, 2 if the request is wrong.
 """
@@ -292,7 +293,11 @@ def main(arguments: list[str] | None = None) -> int:
     data = read_data(args.vectors)
     status = 0
     for case in cases:
-        states = run_case(train, case, data)
+        try:
+            states = run_case(train, case, data)
+        except NotImplementedError as error:
+            print(f"{title(case)}: not compared, {error}")
+            continue
         difference = first_difference(case, states, args.tolerance)
         if difference is not None:
             status = 1
