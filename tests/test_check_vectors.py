@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import check_vectors
 import numpy as np
@@ -236,7 +237,6 @@ def test_the_earliest_difference_is_told():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.pop(), "round 3: states should be 3 rounds, got 2"),
         (lambda s: s[1].pop("model"), "round 2: model is missing; every round needs it"),
         (lambda s: s[0]["server"].update(d=1), "round 1, server: server.d is not among the values"),
         (lambda s: s[0]["clients"].update({1: {}}), "round 1, client 1: client does not take part"),
@@ -248,10 +248,107 @@ def test_the_earliest_difference_is_told():
         ),
     ],
 )
-def test_states_of_another_form_differ(change, message):
+def test_other_names_and_shapes_differ(change, message):
     case, states = states_of("fedavg")
     change(states)
     assert re.match(message, str(check_vectors.first_difference(case, states)))
+
+
+def test_another_number_of_steps_is_told_before_their_values():
+    case, states = states_of("fedavg")
+    first = states[0]["clients"][0]
+    first["steps"]["w"].insert(0, first["receives"]["w"])
+    assert str(check_vectors.first_difference(case, states)) == (
+        "round 1, client 0, step 5: steps.w should have 4 steps, got 5; the value before the first "
+        "step is not one of them"
+    )
+
+
+RULE = "it must return a list with a dictionary for each round"
+# a change of the states, or what is returned in their place, and the message
+FORMS = {
+    "nothing": (lambda s: None, f"the function returned None; {RULE}"),
+    "a dictionary": (lambda s: {}, f"the function returned a value of type dict; {RULE}"),
+    "too many": (lambda s: [*s, s[0]], f"the function returned 4 rounds; {RULE}, here 3"),
+    "too few": (lambda s: s[:2], f"the function returned 2 rounds; {RULE}, here 3"),
+    "arrays": (
+        lambda s: [np.zeros(10)] * 3,
+        "round 1 is an array of shape (10,); it must be a dictionary with some of clients, server, "
+        "model",
+    ),
+    "servr": (
+        lambda s: s[1].update(servr={}),
+        "round 2: 'servr' is unknown; there are clients, server, model",
+    ),
+    "uploads": (
+        lambda s: s[0]["clients"][2].update(uploads={}),
+        "round 1, client 2: 'uploads' is unknown; there are receives, steps, personal_steps, "
+        "upload, state",
+    ),
+    "list of clients": (
+        lambda s: s[0].update(clients=[]),
+        "round 1: clients is a value of type list; it must be a dictionary with a dictionary for "
+        "each client",
+    ),
+    "client": (
+        lambda s: s[0]["clients"].update({0: []}),
+        "round 1, client 0 is a value of type list; it must be a dictionary with some of receives,",
+    ),
+    "server": (lambda s: s[0].update(server=None), "round 1: server is None; it must be a dict"),
+    "receives": (
+        lambda s: s[0]["clients"][0].update(receives=np.zeros(10)),
+        "round 1, client 0: receives is an array of shape (10,); it must be a dictionary of values "
+        "by name",
+    ),
+    "state": (
+        lambda s: s[0]["clients"][0].update(state=None),
+        "round 1, client 0: state is None; it must be a dictionary",
+    ),
+    "scalar": (
+        lambda s: s[0]["clients"][0]["steps"].update(w=0.5),
+        "round 1, client 0: steps.w is a value of type float; it must have a row for each local",
+    ),
+    "array of no dimension": (
+        lambda s: s[0]["clients"][0]["steps"].update(w=np.array(0.5)),
+        "round 1, client 0: steps.w is an array of shape (); it must have a row for each local",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_form_is_told(form):
+    change, message = FORMS[form]
+    case, states = states_of("fedavg")
+    changed = change(states)
+    given = states if changed is None and form != "nothing" else changed
+    for function in (check_vectors.first_difference, check_vectors.omitted):
+        with pytest.raises(check_vectors.WrongForm) as raised:
+            function(case, given)
+        assert str(raised.value).startswith(message)
+
+
+def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path, capsys):
+    """A function that changes what it is given, fails for one variant, and returns None for one."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        f"import runpy\nfedavg = runpy.run_path({str(PLAIN)!r})['fedavg']\n"
+        "def train(data, w0, schedule, hyperparameters):\n"
+        "    states = fedavg(data, w0, schedule, hyperparameters)\n"
+        "    data['clients'][0][0][:] = 0\n"
+        "    schedule[0]['cohort'].clear()\n"
+        "    if hyperparameters['weights'] == 'uniform':\n"
+        "        return hyperparameters['wieghts']\n"
+        "    return None if hyperparameters['momentum'] else states\n"
+    )
+    assert check_vectors.main(["fedavg", str(file)]) == 2
+    shown = capsys.readouterr()
+    lines = dict(line.split(": ", 1) for line in shown.out.splitlines())
+    end = "(softmax, sampled clients)"
+    assert lines.pop(f"weights uniform {end}") == "the function failed: KeyError: 'wieghts'"
+    assert lines.pop(f"local momentum 0.9 {end}") == f"the function returned None; {RULE}"
+    assert len(lines) >= 4
+    assert set(lines.values()) == {"agrees"}
+    assert "in train" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -287,9 +384,9 @@ def test_it_runs_alone(tmp_path):
 
     done = run("--function", "fedavg", "--variant", "default")
     assert (done.returncode, done.stdout.count("agrees"), done.stderr) == (0, 3, "")
-    done = run("--function", "scaffold")
-    assert done.returncode == 1
-    assert "KeyError" in done.stderr
+    command[5:] = []
+    done = run("--function", "fedavg", "--variant", "default")
+    assert (done.returncode, done.stdout.count("agrees"), done.stderr) == (0, 3, "")
     for options, message in [
         ((), "has no function 'train'; see --function"),
         (
@@ -302,9 +399,59 @@ def test_it_runs_alone(tmp_path):
         assert message in done.stderr
 
 
+@pytest.mark.processes
+def test_a_reader_that_stops_is_no_error():
+    """As ``| head -n 1``: the script still writes when nobody reads."""
+    command = [sys.executable, "-c", CLOSED, "fedavg", PLAIN, "--function", "fedavg"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+# the script with an output that nobody reads
+CLOSED = f"""
+import os, runpy
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 1)
+runpy.run_path({str(ROOT / "scripts" / "check_vectors.py")!r}, run_name="__main__")
+"""
+
+
+def test_the_vectors_are_found_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(check_vectors, "VECTORS", tmp_path / "absent")
+    with pytest.raises(check_vectors.WrongRequest, match="absent, .*scripts, vectors; use --vect"):
+        check_vectors.folder_of(None)
+    with pytest.raises(check_vectors.WrongRequest, match="data.json in elsewhere; use --vectors"):
+        check_vectors.folder_of(Path("elsewhere"))
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors" / "data.json").touch()
+    assert check_vectors.folder_of(None) == Path("vectors")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("train = 1", "own.py has no function 'train'; see --function"),
+        (
+            "def train(data, w0): pass",
+            "train must take 4 arguments, which are data, w0, schedule, hyperparameters: too many",
+        ),
+        ("raise RuntimeError('x')", "own.py cannot be run: RuntimeError: x"),
+    ],
+)
+def test_a_file_without_a_fit_function_is_refused(content, message, tmp_path, capsys):
+    file = tmp_path / "own.py"
+    file.write_text(content)
+    assert check_vectors.main(["fedavg", str(file)]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["data", str(PLAIN)], "has no vectors of 'data'; it has adafed, adafedadam,"),
+        (["scaffold", str(ROOT)], "is not a file; give a Python file"),
         (["scafold", str(PLAIN)], "has no vectors of 'scafold'; it has adafed, adafedadam,"),
         (["scaffold", "nowhere.py"], "nowhere.py does not exist; give a Python file"),
     ],

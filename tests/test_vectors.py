@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
 import check_vectors
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -29,7 +32,7 @@ from fedbench.core.randomness import Purpose
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.parts import places_of
-from fedbench.runs.build_parts import PartsPolicy, frozen_tensors, personal_tensors, with_parts
+from fedbench.runs.build_parts import parts_of, with_parts
 from fedbench.simulation import cohort as cohort_module
 from fedbench.simulation.compiled.dense import expressible
 from fedbench.simulation.local_work import LocalWork
@@ -170,20 +173,19 @@ def setting_of(name, case):
         len(case["schedule"]),
         len(data["clients"]),
     )
-    algorithm = stage.algorithm
-    policy = PartsPolicy(
-        algorithm.personal_part,
-        algorithm.frozen_part,
-        algorithm.statistics,
-        algorithm.moving_rounds,
+    nothing_given = SimpleNamespace(personal=None, frozen=None, statistics=None, fix_after=None)
+    config = SimpleNamespace(parts=nothing_given, names=SimpleNamespace(algo=name))
+    parts = parts_of(config, stage.algorithm, net)
+    task = Task(
+        net,
+        torch.device("cpu"),
+        torch.float64,
+        frozen=parts.frozen,
+        personal=parts.personal,
     )
-    frozen = frozen_tensors(net, policy, name)
-    personal = personal_tensors(net, policy, frozen)
-    task = Task(net, torch.device("cpu"), torch.float64, frozen=frozen, personal=personal)
     w = task.begin(plain.shared.named(torch.from_numpy(data["w0"])))
     if task.size > task.shared.size:
-        # the configuration is for messages alone
-        stage = with_parts(None, [stage], task, federated(data), w, policy.moving)
+        stage = with_parts(config, [stage], task, federated(data), w, parts.moving)
     return Setting(case, data, task, stage, w[: task.shared.size])
 
 
@@ -527,9 +529,42 @@ def readings_of(annotation):
     return {word for part in get_args(annotation) for word in readings_of(part)}
 
 
+# options of many methods, which the README explains
+EXPLAINED = {*SOLVER, "weights", "server_lr"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_option_is_explained(name):
+    """The formulas or symbols name each option, and its readings that are not the default."""
+    contents = method_of(name)
+    told = " ".join([*contents["formulas"], *contents["symbols"].values()])
+    words = set(re.findall(r"\w+", told))
+    default = contents["cases"][0]["hyperparameters"]
+    for case in contents["cases"]:
+        for option, value in case["hyperparameters"].items():
+            if option in EXPLAINED:
+                continue
+            assert option in words, option
+            if isinstance(value, str) and value != default[option]:
+                assert f"{option} {value}" in told or f"{option}: {value}" in told, (option, value)
+
+
+def test_the_readme_tells_the_momentum():
+    readme = (FOLDER / "README.md").read_text()
+    taken = {
+        (name, case["variant"])
+        for name in METHODS
+        for case in method_of(name)["cases"]
+        if case["hyperparameters"]["momentum"]
+    }
+    assert taken == {("fedavg", "local momentum 0.9"), ("fednova", "local momentum 0.9")}
+    assert "`momentum` is 0 but in the variants `local momentum 0.9` of FedAvg and FedNova" in (
+        " ".join(readme.split())
+    )
+
+
 @cache
 def validator():
-    jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator(json.loads((FOLDER / "schema.json").read_text()))
 
 

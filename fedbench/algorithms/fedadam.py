@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer, adagrad, adam, amsgrad, yogi
 from fedbench.core.options import HalfOpenUnit, NonNegative, Positive
 
@@ -34,11 +34,7 @@ def fedadagrad(
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
     server = adagrad(beta1, tau, v0)
-    return Algorithm(
-        **descent(local),
-        **server_descent(server, server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, server)
 
 
 def fedadam(
@@ -78,11 +74,7 @@ def fedadam(
     the gradient.
     """
     server = adam(beta1, beta2, tau, v0, bias_correction, eps_inside)
-    return Algorithm(
-        **descent(local),
-        **server_descent(server, server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, server)
 
 
 def fedyogi(
@@ -114,11 +106,7 @@ def fedyogi(
     Identity: once v equals d² in a coordinate, it keeps this value, because sign(0) = 0.
     """
     server = yogi(beta1, beta2, tau, v0)
-    return Algorithm(
-        **descent(local),
-        **server_descent(server, server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, server)
 
 
 def fedams(
@@ -161,8 +149,4 @@ def fedams(
         floor_inside=option == 1,
         bias_correction=bias_correction,
     )
-    return Algorithm(
-        **descent(local),
-        **server_descent(server, server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, server)

@@ -53,9 +53,6 @@ def fedamp(
             f"{clients} clients, and must not exceed 1; lower algo.alpha or raise algo.sigma"
         )
 
-    def server_init(w: Tensor, num_clients: int) -> State:
-        return {"w": w, "models": w.repeat(num_clients, 1)}
-
     def instruct(server: State, cohort: ClientInfo) -> State:
         models = server["models"][cohort.id]
         xi = alpha / sigma * torch.exp(-_squared_distances(models) / sigma)
@@ -63,21 +60,6 @@ def fedamp(
         own = torch.diag(1 - xi.sum(1))
         mixtures = weighted_sum(xi + own, models)
         return {"w": mixtures.to(models.dtype)}
-
-    def pull(
-        msg: State,
-        local: State,
-        info: ClientInfo,
-    ) -> Tensor:
-        return (local["w"] - info.probe["w"]) * (lam / alpha)
-
-    def finish(
-        msg: State,
-        client: State,
-        local: State,
-        info: ClientInfo,
-    ) -> tuple[State, State]:
-        return {"model": local["w"]}, {"personal": local["w"]}
 
     def update(
         server: State,
@@ -93,15 +75,18 @@ def fedamp(
         }
 
     solver = descent(
-        extra=pull,
+        extra=lambda msg, local, info: (local["w"] - info.probe["w"]) * (lam / alpha),
         variables=lambda msg, client, info: {"w": client["personal"]},
     )
     return Algorithm(
         **solver,
-        server_init=server_init,
+        server_init=lambda w, num_clients: {"w": w, "models": w.repeat(num_clients, 1)},
         client_init=lambda w: {"personal": w},
         instruct=instruct,
-        finish=finish,
+        finish=lambda msg, client, local, info: (
+            {"model": local["w"]},
+            {"personal": local["w"]},
+        ),
         update=update,
         deploy=lambda server, clients: clients["personal"],
         weights="uniform",

@@ -1,6 +1,6 @@
 """FedAvg."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -23,8 +23,4 @@ def fedavg(
     Identity: if every client takes one full-batch step, the method is gradient descent on Σ p_k F_k
     with rate η_g η_l.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights)

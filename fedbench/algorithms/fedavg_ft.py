@@ -1,6 +1,6 @@
 """FedAvg with fine-tuning: every client trains the server's model before it is evaluated."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -24,9 +24,9 @@ def fedavg_ft(
 
     Identity: with ``finetune.epochs=0`` the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         finetune_epochs=1,
     )

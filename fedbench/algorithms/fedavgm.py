@@ -1,6 +1,6 @@
 """FedAvgM."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer, sgd
 from fedbench.core.options import HalfOpenUnit, Positive
 
@@ -31,8 +31,4 @@ def fedavgm(
     """
     # without momentum, Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
-    return Algorithm(
-        **descent(local),
-        **server_descent(server, server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, server)

@@ -1,6 +1,6 @@
 """FedBABU (Oh et al., 2022): FedAvg of the body under a head that is trained in evaluation only."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -27,10 +27,10 @@ def fedbabu(
 
     Identity: with ``parts.frozen=[]`` and ``finetune.epochs=0`` the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         frozen_part=("head",),
         finetune_epochs=5,
     )

@@ -1,6 +1,6 @@
 """FedBN (Li et al., ICLR 2021): FedAvg; every client keeps its normalisation layers."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -26,9 +26,9 @@ def fedbn(
 
     Identity: if all clients have the same data, all evaluated numbers are those of FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         personal_part=("norm",),
     )

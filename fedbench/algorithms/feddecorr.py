@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.objective import Objective, cross_entropy
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
@@ -99,9 +99,9 @@ def feddecorr(
 
     Identity: with coef = 0, or batches of one example, the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         objective=decorrelation(coef=coef, form=form),
     )

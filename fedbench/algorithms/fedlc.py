@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.objective import Objective, cross_entropy
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
@@ -66,9 +66,9 @@ def fedlc(
     Identity: with τ = 0, or if every client has equally many examples of every class, the method is
     FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         objective=calibrated(tau=tau, floor=floor),
     )

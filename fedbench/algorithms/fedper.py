@@ -1,6 +1,6 @@
 """FedPer (Arivazhagan et al., 2019): FedAvg of the body; every client keeps its head."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -25,9 +25,9 @@ def fedper(
 
     Identity: with ``parts.personal=[]`` the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         personal_part=("head",),
     )

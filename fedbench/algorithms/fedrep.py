@@ -1,9 +1,8 @@
 """FedRep (Collins et al., 2021): in a round, clients train their heads, then the shared body."""
 
 import torch
-from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Descent, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Descent, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Natural, Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -42,48 +41,32 @@ def fedrep(
     is FedAvg.
     """
 
-    def moving(
-        msg: State,
-        local: State,
-        batch: Batch,
-        info: ClientInfo,
-    ) -> Tensor:
-        """Return which parameters the step moves, [A, P]."""
-        place = torch.arange(local["w"].shape[-1], device=local["w"].device)
-        planned = info.steps if epochs is None else epochs * info.per_epoch
-        first = planned - body_epochs * info.per_epoch  # the first step on the shared part
-        return (place < msg["w"].shape[-1]) == (batch.step >= first)
-
-    def gradient(
-        oracle: Oracle,
-        msg: State,
-        local: State,
-        batch: Batch,
-        info: ClientInfo,
-    ) -> Tensor:
-        return oracle.grad(local["w"], batch) * moving(msg, local, batch, info)
-
-    descend = Descent(local, gradient)
-
     def step(
         oracle: Oracle,
         msg: State,
-        local: State,
+        variables: State,
         batch: Batch,
         info: ClientInfo,
     ) -> State:
-        moved = moving(msg, local, batch, info)
-        new = descend(oracle, msg, local, batch, info)
+        w = variables["w"]
+        place = torch.arange(w.shape[-1], device=w.device)
+        planned = info.steps if epochs is None else epochs * info.per_epoch
+        first = planned - body_epochs * info.per_epoch  # the first step on the shared part
+        moved = (place < msg["w"].shape[-1]) == (batch.step >= first)  # [A, P]
+
+        g = oracle.grad(w, batch) * moved
+        descend = Descent(local, gradient=lambda *_: g)
+        new = descend(oracle, msg, variables, batch, info)
         for name, v in new.items():
             if v.shape[-1] == moved.shape[-1]:
-                new[name] = torch.where(moved, v, local[name])
+                new[name] = torch.where(moved, v, variables[name])
         return new
 
-    return Algorithm(
-        start=descent(local)["start"],
-        **server_descent(lr=server_lr),
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         step=step,
-        weights=weights,
         personal_part=("head",),
         whole_epochs=body_epochs,
         remarks=lambda server: [_NO_HEAD] if epochs == body_epochs else [],

@@ -11,8 +11,9 @@ from fedbench.core.algorithm import (
     Algorithm,
     Descent,
     Weights,
+    descent,
     server_descent,
-    upload_delta,
+    upload_with,
 )
 from fedbench.core.errors import RequestError
 from fedbench.core.objective import cross_entropy
@@ -60,17 +61,6 @@ def fedrod(
         )
     head = places["head"]
 
-    def client_init(w: Tensor) -> State:
-        first = w[head]
-        return {"second": first if start == "copy" else torch.zeros_like(first)}
-
-    def begin(
-        msg: State,
-        client: State,
-        info: ClientInfo,
-    ) -> State:
-        return {"w": msg["w"], **local.init(msg["w"]), **client}
-
     def step(
         oracle: Oracle,
         msg: State,
@@ -85,7 +75,7 @@ def fedrod(
             counts = info.probe["labels"].unsqueeze(1)
             return cross_entropy(own.logits + counts.log(), batch.y)
 
-        _, g = oracle.differentiate(variables["w"], batch, balanced)
+        _, g = oracle.loss_and_grad(variables["w"], batch, balanced)
         descend = Descent(local, gradient=lambda *_: g)
         new = descend(oracle, msg, variables, batch, info)
 
@@ -93,15 +83,6 @@ def fedrod(
         d = _second_gradient(variables["second"], own.logits.detach(), own.features.detach(), batch)
         second = variables["second"] - info.lr * d
         return new | {"second": second}
-
-    def finish(
-        msg: State,
-        client: State,
-        variables: State,
-        info: ClientInfo,
-    ) -> tuple[State, State]:
-        uploads, _ = upload_delta(msg, client, variables, info)
-        return uploads, {"second": variables["second"]}
 
     def deploy(server: State, clients: State) -> Tensor:
         second = clients["second"].to(server["w"].device)
@@ -111,10 +92,12 @@ def fedrod(
 
     return Algorithm(
         **server_descent(lr=server_lr),
-        client_init=client_init,
-        start=begin,
+        client_init=lambda w: {
+            "second": w[head] if start == "copy" else torch.zeros_like(w[head]),
+        },
+        start=descent(local, variables=lambda msg, client, info: client)["start"],
         step=step,
-        finish=finish,
+        finish=upload_with(),
         deploy=deploy,
         weights=weights,
         whole=PERSONAL,
@@ -148,4 +131,5 @@ def _second_gradient(
     label = torch.nn.functional.one_hot(batch.y, classes)
     d = (torch.softmax(logits + added, 2) - label) * batch.weight.unsqueeze(2)
     by_weight = (d.mT @ features).flatten(1)
-    return torch.cat([by_weight, d.sum(1)], 1) if bias.shape[1] else by_weight
+    by_bias = d.sum(1)[:, : bias.shape[1]]
+    return torch.cat([by_weight, by_bias], 1)

@@ -1,6 +1,6 @@
 """FixBN (Zhong et al., 2023): FedAvg; from half of the rounds on, statistics are constants."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -28,9 +28,9 @@ def fixbn(
 
     Identity: with ``parts.fix_after=1`` the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         moving_rounds=-(-rounds // 2),
     )

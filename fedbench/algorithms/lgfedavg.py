@@ -1,6 +1,6 @@
 """LG-FedAvg (Liang et al., 2020): FedAvg of the head; every client keeps its body."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -27,9 +27,9 @@ def lgfedavg(
 
     Identity: with ``parts.personal=[head]`` the method is FedPer.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         personal_part=("body",),
     )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.objective import Objective, cross_entropy
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
@@ -44,9 +44,10 @@ def contrastive(*, mu: NonNegative, tau: Positive) -> Objective:
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Return the cosines of vectors [..., D], 0 without gradient where one is very short."""
-    squares = a.square().sum(-1) * b.square().sum(-1)
-    short = (a.square().sum(-1) < _SHORT**2) | (b.square().sum(-1) < _SHORT**2)
-    lengths = squares.masked_fill(short, 1).sqrt()
+    of_a = a.square().sum(-1)
+    of_b = b.square().sum(-1)
+    short = (of_a < _SHORT**2) | (of_b < _SHORT**2)
+    lengths = (of_a * of_b).masked_fill(short, 1).sqrt()
     products = (a * b).sum(-1)
     return torch.where(short, 0, products / lengths)
 
@@ -75,9 +76,9 @@ def moon(
 
     Identity: with μ = 0, the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         objective=contrastive(mu=mu, tau=tau),
     )

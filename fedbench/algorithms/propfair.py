@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Descent, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -53,8 +53,4 @@ def propfair(
         utility = M - loss  # [A, 1]
         return g * torch.where(utility >= eps, 1 / utility, below).to(g.dtype)
 
-    return Algorithm(
-        **descent(local, gradient),
-        **server_descent(lr=server_lr),
-        weights=weights,
-    )
+    return averaging_method(local, server_lr, weights, step=Descent(local, gradient))

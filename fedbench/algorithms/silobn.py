@@ -1,6 +1,6 @@
 """SiloBN (Andreux et al., 2020): FedAvg; every client keeps its running statistics."""
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, averaging_method
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import Positive
 
@@ -24,9 +24,9 @@ def silobn(
 
     Identity: with ``parts.statistics=average`` the method is FedAvg.
     """
-    return Algorithm(
-        **descent(local),
-        **server_descent(lr=server_lr),
-        weights=weights,
+    return averaging_method(
+        local,
+        server_lr,
+        weights,
         statistics="local",
     )

@@ -257,4 +257,6 @@ def unknown_choice(
     hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
     choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)
     own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"
+    if group == "objective" and name.startswith("val_"):  # the earlier name of a key
+        own = f"; the metric by which values are tuned is tuned_by={name}"
     return RequestError(f"{given}{hint} Choices: {choices}{own}")

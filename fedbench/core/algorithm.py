@@ -8,8 +8,8 @@ cohort.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypedDict, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -496,6 +496,30 @@ class Algorithm:
         if isinstance(self.update, Averaging):
             return self.update
         return Averaging(self.update, {})
+
+
+def averaging_method(
+    local: Optimizer,
+    server_lr: float,
+    weights: Weights,
+    server: Optimizer = SGD,
+    **fields: Any,
+) -> Algorithm:
+    """Return a method with a local solver, whose server moves along d = Σ p_k Δ_k.
+
+    Args:
+        local: The local solver.
+        server_lr: Server step size η_g.
+        weights: Weights p_k.
+        server: The server's optimizer; by default w <- w - η_g d.
+        fields: Other fields of the method, which may replace these.
+    """
+    method = Algorithm(
+        **descent(local),
+        **server_descent(server, server_lr),
+        weights=weights,
+    )
+    return replace(method, **fields)
 
 
 class Stage(NamedTuple):

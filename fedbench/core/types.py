@@ -66,8 +66,9 @@ class Oracle(Protocol):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
         ...
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
@@ -76,15 +77,6 @@ class Oracle(Protocol):
 
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the outputs on the examples x [A, B, ...], as in an evaluation."""
-        ...
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of another loss of a training step."""
         ...
 
     def descend_(
@@ -114,9 +106,10 @@ class OracleWrapper(Oracle):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
-        return self.oracle.loss_and_grad(w, batch)
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
+        return self.oracle.loss_and_grad(w, batch, loss)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
@@ -125,15 +118,6 @@ class OracleWrapper(Oracle):
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the outputs on the examples x [A, B, ...], as in an evaluation."""
         return self.oracle.outputs(w, x)
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of another loss of a training step."""
-        return self.oracle.differentiate(w, batch, loss)
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,7 @@ from fedbench.models.base import traits_of
 from fedbench.models.parts import places_of, tensors_of
 from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.build_parts import (
-    features_of,
-    frozen_tensors,
-    parts_policy,
-    personal_tensors,
-    with_parts,
-)
+from fedbench.runs.build_parts import features_of, parts_of, with_parts
 from fedbench.runs.process import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from fedbench.runs.run import Fields
 from fedbench.runs.trackers import Guarded
@@ -57,7 +51,7 @@ from fedbench.simulation.objectives import with_objective
 from fedbench.simulation.ranks import Ranks
 from fedbench.simulation.scenario import Scenario
 from fedbench.simulation.selection import LossSelection
-from fedbench.simulation.task import Task, check_head
+from fedbench.simulation.task import Inputs, Task, check_head
 
 _FEW = 2  # number of examples on which a user's model is tried
 
@@ -69,12 +63,10 @@ class HeldOut:
     Attributes:
         ids: Ids of the clients, ascending.
         data: The data set with their training examples.
-        tuning: Fine-tuning of their models before an evaluation; None if there is none.
     """
 
     ids: np.ndarray
     data: FederatedDataset
-    tuning: FineTuning | None
 
 
 @dataclass(frozen=True)
@@ -151,23 +143,26 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     if len(held_out):
         data = replace(data, train=whole.without(held_out))
     model = _model(config, data)
-    policy = parts_policy(config, _first_method(config, data, model), model)
-    frozen = frozen_tensors(model, policy, config.names.algo)
+    names = tuple(name for name, _ in model.named_parameters())
+    stages = _method(config, data, model, names)
+    parts = parts_of(config, stages[0].algorithm, model)
     task = Task(
         model,
         device,
         dtype,
         bf16=precision == "bf16",
-        frozen=frozen,
-        personal=personal_tensors(model, policy, frozen),
+        frozen=parts.frozen,
+        personal=parts.personal,
     )
-    stages = _stages(config, data, task)
+    if task.shared.names != names:  # only now, the shared tensors are known
+        stages = _method(config, data, model, task.shared.names)
+    stages = _checked_stages(config, data, task, stages)
     table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(device, dtype))
     w = _initial_model(config, task)
     if task.shared.size < task.size:
-        stages = [with_parts(config, stages, task, data, w, policy.moving)]
+        stages = [with_parts(config, stages, task, data, w, parts.moving)]
     stages = [with_objective(stage, task.size) for stage in stages]
     if is_own(type(task.model).forward):
         _check_logits(task, data, w, config.engine.mode)
@@ -204,11 +199,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     )
     tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
     if tuning is not None:
-        tuning = replace(tuning, moving=policy.moving)
-    apart = None
-    if len(held_out):
-        # each fine-tuning keeps the plans of its own clients
-        apart = HeldOut(held_out, replace(data, train=whole), tuning and replace(tuning))
+        tuning = replace(tuning, moving=parts.moving)
     return PreparedRun(
         config=config,
         stages=stages,
@@ -226,7 +217,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
             for name, metric in config.metrics.items()
         ),
         tuning=tuning,
-        held_out=apart,
+        held_out=HeldOut(held_out, replace(data, train=whole)) if len(held_out) else None,
         facts=_facts(config, data, task, engine, held_out) | scenario.facts,
         selection=selection,
     )
@@ -363,20 +354,29 @@ def _evaluated(
     return honest
 
 
-def _stages(
+def _checked_stages(
     config: RunConfig,
     data: FederatedDataset,
     task: Task,
+    stages: list[Stage],
 ) -> list[Stage]:
-    """Return the stages of the method; a user's functions are checked on their first call.
+    """Return the stages with the run's loss; a user's functions are checked on their first call.
 
     Raises:
-        RequestError: If the client sampling or the data do not fit the method.
+        RequestError: If there are fewer clients than asked for, or the client sampling or the data
+            do not fit the method.
     """
     count = data.num_clients
-    _check_number("participation", config.participation, count, everyone="1.0")
-    _check_number("sampling_candidates", config.sampling_candidates, count, everyone="null")
-    _check_number("evaluate.clients", config.evaluate.clients, count, everyone="all")
+    for key, number, everyone in (
+        ("participation", config.participation, "1.0"),
+        ("sampling_candidates", config.sampling_candidates, "null"),
+        ("evaluate.clients", config.evaluate.clients, "all"),
+    ):
+        if isinstance(number, int) and number > count:
+            raise RequestError(
+                f"{key}={number} exceeds the number of clients, {count}; use {key}={everyone} for "
+                "all of them"
+            )
     if config.evaluate.class_metrics and data.y.dim() > 1:
         raise RequestError(
             f"evaluate.class_metrics=true needs examples with one label each, and "
@@ -384,7 +384,6 @@ def _stages(
         )
 
     able = int((data.train.counts > 0).sum())
-    stages = _method(config, data, task.model, task.shared.names)
     partial = cohort_size(config.participation, count) < able
     for stage in stages:
         least = stage.algorithm.whole_epochs
@@ -453,22 +452,6 @@ def _check_objective(
             f"{request} compares features, and those of model={config.names.model} do not depend "
             "on its trained parameters; use another model"
         )
-
-
-def _check_number(
-    key: str,
-    number: int | float | None,
-    clients: int,
-    everyone: str,
-) -> None:
-    """Refuse a number of clients that exceeds the clients of the data set.
-
-    Raises:
-        RequestError: If the data set has fewer clients.
-    """
-    if isinstance(number, int) and number > clients:
-        remedy = f"use {key}={everyone} for all of them"
-        raise RequestError(f"{key}={number} exceeds the number of clients, {clients}; {remedy}")
 
 
 def _selection(config: RunConfig, data: FederatedDataset) -> LossSelection | None:
@@ -562,17 +545,6 @@ def _too_few_epochs(local: LocalConfig, least: int | None) -> str:
         return ""
     number = max(least, 1)
     return f"needs local.epochs to be one number, at least {number}, and local.steps=null"
-
-
-def _first_method(
-    config: RunConfig,
-    data: FederatedDataset,
-    model: nn.Module,
-) -> Algorithm:
-    """Return the method of the first stage, before the personal part of the model is known."""
-    names = [name for name, _ in model.named_parameters()]
-    first, *_ = _method(config, data, model, names)
-    return first.algorithm
 
 
 def _fine_tuning(
@@ -845,14 +817,14 @@ def _check_logits(
 
         def train(w: Tensor, x: Tensor) -> Tensor:
             tensors = [v.clone() for v in task.layout.views(w)]
-            return task.apply(tensors, x, real=weight)
+            return task.apply(Inputs(tensors, x, real=weight))
 
         role = "model, in a training step with padding (BatchNorm needs a row per example)"
         FirstCall(train, role, fault, forward)(w, task.images(x))
     if mode == "stacked":
         role = "model, vectorised over clients (engine.mode=loop takes one client after another)"
         stacked = FirstCall(
-            task.apply_each,
+            lambda views, x: task.apply(Inputs(views, x), each=True),
             role,
             lambda *_: None,
             forward,

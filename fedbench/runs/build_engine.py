@@ -18,7 +18,7 @@ from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.memory import free_bytes, keep_memory
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.ranks import ALONE, Ranks
-from fedbench.simulation.task import Task, example_losses
+from fedbench.simulation.task import Inputs, Task, example_losses
 
 # size of the parameters processed at once on a CPU: they fit into the cache of a core
 _CACHE_BYTES = 6 * 2**20
@@ -208,6 +208,6 @@ def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
     y = data.labels(rows)
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing)
     with torch.enable_grad(), hooks:
-        example_losses(task.apply(leaves, x, draws), y, 1)
+        example_losses(task.apply(Inputs(leaves, x, draws)), y, 1)
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())

@@ -1,8 +1,9 @@
 """Parts of a model: what clients keep, and running statistics, around a method."""
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,6 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.algorithm import WHOLE_MODEL, Algorithm, Descent, Stage
 from fedbench.core.config_values import config_value
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Statistics
 from fedbench.core.types import State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.normalisation import statistics_of
@@ -19,52 +19,64 @@ from fedbench.models.parts import tensors_of
 from fedbench.simulation.checks import FirstCall
 from fedbench.simulation.personal import refusal, with_personal_part
 from fedbench.simulation.statistics import STATISTICS, with_statistics
-from fedbench.simulation.task import Task
+from fedbench.simulation.task import Inputs, Task
 
 _ROWS = 512  # examples whose features are computed at once
 
 
-@dataclass(frozen=True)
-class PartsPolicy:
-    """Parts of the model as the configuration or else the method has them.
+class Parts(NamedTuple):
+    """Parts of a model, as the configuration or else the method has them."""
 
-    Attributes:
-        personal: Words and patterns of the tensors that clients keep.
-        frozen: Those of the parameters that keep their initial values.
-        statistics: Policy for running statistics; None if ``personal`` names the local ones.
-        moving: Number of rounds in which running statistics move, or None for all of them.
-    """
-
-    personal: Sequence[str]
-    frozen: Sequence[str]
-    statistics: Statistics | None
-    moving: int | None
+    personal: frozenset[str]  # parameters and running statistics that clients keep
+    frozen: frozenset[str]  # parameters that keep their initial values
+    moving: int | None  # number of rounds in which running statistics move; None for all of them
 
 
-def parts_policy(
+def parts_of(
     config: RunConfig,
     algorithm: Algorithm,
     model: nn.Module,
-) -> PartsPolicy:
+) -> Parts:
     """Return the parts of the model.
 
     Raises:
-        RequestError: If there is a policy for running statistics, and the model has none; or a
-            personal part, and the method shares nothing.
+        RequestError: If there is a policy for running statistics, and the model has none; if there
+            is a personal part, and the method shares nothing; if a word or pattern names nothing;
+            or if all parameters are frozen.
+    """
+    keys = config.parts
+    shares_nothing = algorithm.personal_part == WHOLE_MODEL
+    if shares_nothing:
+        _refuse_sharing(config)
+    policy = keys.statistics or algorithm.statistics
+    moving = algorithm.moving_rounds
+    if keys.fix_after is not None:
+        moving = None if keys.fix_after == 1 else ceil(keys.fix_after * config.rounds - 1e-9)
+    statistics = statistics_of(model)
+    if not statistics and (policy, moving, keys.fix_after) != (None, None, None):
+        _refuse_statistics(config)
+
+    frozen = algorithm.frozen_part if keys.frozen is None else keys.frozen
+    resting = _frozen_tensors(model, frozen, config.names.algo)
+    if shares_nothing:
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        return Parts(frozenset((trained - resting) | statistics.keys()), resting, moving)
+    chosen = algorithm.personal_part if keys.personal is None else keys.personal
+    personal = tensors_of(model, chosen, "parts.personal", statistics)
+    if policy == "local":
+        personal |= statistics.keys()
+    elif policy == "average":
+        personal -= statistics.keys()
+    return Parts(personal, resting, moving)
+
+
+def _refuse_statistics(config: RunConfig) -> NoReturn:
+    """Refuse a policy for running statistics.
+
+    Raises:
+        RequestError: Always, with what asks for the policy.
     """
     parts = config.parts
-    if algorithm.personal_part == WHOLE_MODEL:
-        _refuse_sharing(config)
-    policy = PartsPolicy(
-        algorithm.personal_part if parts.personal is None else parts.personal,
-        algorithm.frozen_part if parts.frozen is None else parts.frozen,
-        parts.statistics or algorithm.statistics,
-        _moving_rounds(config, algorithm),
-    )
-    is_default = policy.statistics is None and policy.moving is None and parts.fix_after is None
-    if is_default or statistics_of(model):
-        return policy
-
     given = f"algo={config.names.algo}"
     if parts.statistics is not None:
         given = f"parts.statistics={parts.statistics}"
@@ -74,14 +86,6 @@ def parts_policy(
         f"{given} is for running statistics, and model={config.names.model} has none; use a model "
         "with BatchNorm, such as model=mlp or resnet18_gn with model.norm=batch"
     )
-
-
-def _moving_rounds(config: RunConfig, algorithm: Algorithm) -> int | None:
-    """Return the number of rounds in which running statistics move, or None for all of them."""
-    share = config.parts.fix_after
-    if share is None:
-        return algorithm.moving_rounds
-    return None if share == 1 else ceil(share * config.rounds - 1e-9)
 
 
 def _refuse_sharing(config: RunConfig) -> None:
@@ -103,54 +107,30 @@ def _refuse_sharing(config: RunConfig) -> None:
         )
 
 
-def frozen_tensors(
+def _frozen_tensors(
     model: nn.Module,
-    policy: PartsPolicy,
+    frozen: Sequence[str],
     algo: str,
 ) -> frozenset[str]:
     """Return the names of the parameters that keep their initial values.
 
     Args:
         model: The model.
-        policy: The parts of the model.
+        frozen: Words and patterns of the parameters.
         algo: Name of the method, for messages.
 
     Raises:
         RequestError: If no parameter is left.
     """
-    names = tensors_of(model, policy.frozen, "parts.frozen")
+    names = tensors_of(model, frozen, "parts.frozen")
     if names >= {name for name, _ in model.named_parameters()}:
-        verb = f"{' and '.join(policy.frozen)} {'is' if len(policy.frozen) == 1 else 'are'}"
+        verb = f"{' and '.join(frozen)} {'is' if len(frozen) == 1 else 'are'}"
         raise RequestError(
             f"{algo} would share nothing, because {verb} frozen, and "
             f"{type(model).__name__} has no other parameters; set parts.frozen=[], or use another "
             "model"
         )
     return names
-
-
-def personal_tensors(
-    model: nn.Module,
-    policy: PartsPolicy,
-    frozen: Set[str],
-) -> frozenset[str]:
-    """Return the names of the parameters and running statistics that clients keep.
-
-    Args:
-        model: The model.
-        policy: The parts of the model.
-        frozen: Names of parameters that keep their initial values.
-    """
-    statistics = statistics_of(model)
-    if policy.personal == WHOLE_MODEL:
-        trained = {name for name, p in model.named_parameters() if p.requires_grad}
-        return frozenset((trained - frozen) | statistics.keys())
-    personal = tensors_of(model, policy.personal, "parts.personal", statistics)
-    if policy.statistics == "local":
-        return personal | statistics.keys()
-    if policy.statistics == "average":
-        return personal - statistics.keys()
-    return personal
 
 
 def with_parts(
@@ -237,7 +217,7 @@ def features_of(
     blocks = []
     for rows in torch.arange(len(data.y), device=data.x.device).split(_ROWS):
         x = task.images(data.features(rows))
-        blocks.append(task.outputs(views, x).features)
+        blocks.append(task.outputs(Inputs(views, x)).features)
     return replace(
         data,
         x=torch.cat(blocks),

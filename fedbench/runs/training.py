@@ -30,13 +30,12 @@ from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Diagnostic, Watched
 from fedbench.simulation.engine import Engine, Limits
 from fedbench.simulation.evaluation import Evaluation, evaluate
-from fedbench.simulation.finetuning import FineTuning
 from fedbench.simulation.loop import Simulation, Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.personal import PERSONAL
 from fedbench.simulation.scenario import client_columns, round_columns
-from fedbench.simulation.statistics import STATISTICS, TOOK_PART, with_own_statistics
+from fedbench.simulation.statistics import STATISTICS, TOOK_PART, local_models
 from fedbench.simulation.task import Task
 
 _CHECKPOINT_EVERY = 60.0  # maximum seconds of training lost if the process is killed
@@ -313,8 +312,7 @@ class TrainingSession:
             partial(self.follow, round),
             config.evaluate.class_metrics,
         )
-        tuning = self.prepared.tuning
-        evaluation, tuned = self._fine_tuned(tuning, snapshot, snapshot.data, untuned)
+        evaluation, tuned = self._fine_tuned(snapshot, snapshot.data, untuned)
         measured = self._measured(snapshot, evaluation)
         held_out: Fields = {}
         if self.prepared.held_out is not None:
@@ -347,12 +345,12 @@ class TrainingSession:
 
     def _fine_tuned(
         self,
-        tuning: FineTuning | None,
         snapshot: Snapshot,
         data: FederatedDataset,
         untuned: Evaluation,
     ) -> tuple[Evaluation, Fields]:
         """Return the evaluation after fine-tuning, if there is any, and its further columns."""
+        tuning = self.prepared.tuning
         if tuning is None:
             return untuned, {}
         algorithm = self.prepared.stages[snapshot.stage].algorithm
@@ -374,18 +372,15 @@ class TrainingSession:
             snapshot: The snapshot.
             train: Whether to evaluate their training examples, too.
         """
-        models = self._deployed(snapshot, held_out.ids)
-        data = held_out.data
-        measurements = self.held_out_measurements
         untuned = evaluate(
-            measurements,
-            data,
-            models,
+            self.held_out_measurements,
+            held_out.data,
+            self._deployed(snapshot, held_out.ids),
             train,
             held_out.ids,
             classes=self.prepared.config.evaluate.class_metrics,
         )
-        evaluation, tuned = self._fine_tuned(held_out.tuning, snapshot, data, untuned)
+        evaluation, tuned = self._fine_tuned(snapshot, held_out.data, untuned)
         columns = evaluation.summary() | tuned
         return {f"held_out_{name}": v for name, v in columns.items()}
 
@@ -418,12 +413,11 @@ class TrainingSession:
         task = self.prepared.task
         server = snapshot.server
         clients = snapshot.clients
-        models = {"model": task.named(with_own_statistics(server["w"], server, {}))}
+        models = {"model": task.named(local_models(server["w"], server, {}))}
         kept: dict[str, Tensor] = {}
-        if PERSONAL in clients:
-            kept |= task.personal.named(clients[PERSONAL])
-        if STATISTICS in clients:
-            kept |= task.local.named(clients[STATISTICS])
+        for name, layout in ((PERSONAL, task.personal), (STATISTICS, task.local)):
+            if name in clients:
+                kept |= layout.named(clients[name])
         algorithm = self.prepared.stages[snapshot.stage].algorithm
         if algorithm.own_head:
             kept |= _second_heads(task, clients[algorithm.own_head])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.core.types import Batch, Oracle, OracleWrapper
+from fedbench.core.types import Batch, Loss, Oracle, OracleWrapper
 
 _OFTEN = 2  # calls with the same shapes before a capture; they load libraries
 _MOST = 64  # maximum number of graphs; a bound, not a measured optimum
@@ -68,8 +68,11 @@ class CapturedOracle(OracleWrapper):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
+        if loss is not None:
+            return self.oracle.loss_and_grad(w, batch, loss)
         losses, grads = self._run("loss_and_grad", self.oracle.loss_and_grad, w, batch)
         return losses, grads
 

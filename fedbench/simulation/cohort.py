@@ -30,7 +30,7 @@ from fedbench.simulation.local_work import (
     train_chunk,
 )
 from fedbench.simulation.measurements import ExamplePlan, Measurements
-from fedbench.simulation.statistics import with_own_statistics
+from fedbench.simulation.statistics import trained_models
 
 # uploads of a cohort up to this size are held at once; larger ones are added up part by part
 _HELD_BYTES = 2**28
@@ -416,8 +416,7 @@ class Part:
         """
         if not needs & {"loss_after", "accuracy_after"}:
             return {}
-        models = with_own_statistics(local["w"], {}, local)
-        means = self._examples.means(models, hits="accuracy_after" in needs)
+        means = self._examples.means(trained_models(local), hits="accuracy_after" in needs)
         after = {f"{name}_after": v for name, v in means.items()}
         return {name: v for name, v in after.items() if name in needs}
 

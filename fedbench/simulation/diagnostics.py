@@ -26,8 +26,7 @@ from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.personal import completed
-from fedbench.simulation.statistics import with_own_statistics
+from fedbench.simulation.statistics import local_models
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # number of clients whose moments are compared
@@ -140,8 +139,8 @@ class ImprovedClients(Diagnostic):
 
     def _models(self, snapshot: Snapshot) -> Tensor:
         """Return the server's model [P], or one per client [N, P] with the parts that it keeps."""
-        models = completed(snapshot.server["w"], snapshot.clients)
-        return with_own_statistics(models, snapshot.server, snapshot.clients)
+        server = snapshot.server
+        return local_models(server["w"], server, snapshot.clients)
 
 
 class MomentSimilarity(Diagnostic):

@@ -5,7 +5,7 @@ percent².
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import floor, sqrt
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.types import State
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.measurements import ExamplePlan, Measurements
 
 TAILS = (5, 10, 20, 30)  # percent
 CLASS_SCORES = ("balanced_accuracy", "macro_f1")
@@ -71,23 +72,35 @@ class Evaluation:
 
     Attributes:
         ids: Ids of the N evaluated clients, ascending.
-        n_train: Number of training examples.
-        train_loss: Sum of the losses of the training examples, in nats; NaN if they were not
-            evaluated.
-        test: Measurements on the test examples.
+        n: Number of examples, by split: "train", "test" and, if the run has any, "validation".
+        measured: Measurements by name (``measured_sums``). Those of the training examples are
+            missing if they were not evaluated.
         per_token: Whether an example is a sequence with a label per token.
-        validation: Measurements on the validation examples; None if the run has none.
-        scores: The scores over classes [N, 2], in the order of ``CLASS_SCORES``, on the "test" and
-            "validation" examples; empty if they were not evaluated.
     """
 
     ids: np.ndarray
-    n_train: np.ndarray
-    train_loss: np.ndarray
-    test: SplitSums
+    n: Mapping[str, np.ndarray]
+    measured: Mapping[str, np.ndarray]
     per_token: bool
-    validation: SplitSums | None
-    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def train_loss(self) -> np.ndarray:
+        """Sum of the losses of the training examples, in nats; NaN if they were not evaluated."""
+        return self.measured.get("train_loss", np.full(len(self.ids), np.nan))
+
+    @property
+    def test(self) -> SplitSums:
+        """Measurements on the test examples."""
+        return self._split("test")
+
+    @property
+    def validation(self) -> SplitSums | None:
+        """Measurements on the validation examples; None if the run has none."""
+        return self._split("validation") if "validation" in self.n else None
+
+    def _split(self, name: str) -> SplitSums:
+        measured = self.measured
+        return SplitSums(self.n[name], measured[f"{name}_correct"], measured[f"{name}_loss"])
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
@@ -97,7 +110,7 @@ class Evaluation:
         them, as ``val_...``.
         """
         with np.errstate(invalid="ignore"):
-            metrics = {"train_loss": float(self.train_loss.sum() / self.n_train.sum())}
+            metrics = {"train_loss": float(self.train_loss.sum() / self.n["train"].sum())}
             metrics |= self.test.metrics("test", "")
             if self.validation is not None:
                 metrics |= self.validation.metrics("val", "val_")
@@ -109,9 +122,9 @@ class Evaluation:
     def _class_scores(self) -> dict[str, np.ndarray]:
         """Return the scores over classes by column, [N]; NaN for clients without examples."""
         columns = {}
-        for split, scores in self.scores.items():
-            prefix = "val_" if split == "validation" else ""
-            for name, values in zip(CLASS_SCORES, scores.T, strict=True):
+        for split, prefix in (("test", ""), ("validation", "val_")):
+            scores = self.measured.get(f"{split}_scores", np.empty((0, 0)))
+            for name, values in zip(CLASS_SCORES, scores.T, strict=False):
                 columns[f"{prefix}{name}"] = values
         return columns
 
@@ -128,9 +141,9 @@ class Evaluation:
             columns: dict[str, np.ndarray | tuple[str, ...]] = {
                 "client": self.ids,
                 "name": tuple(names[k] for k in self.ids),
-                "n_train": self.n_train,
+                "n_train": self.n["train"],
                 **self.test.columns("test", "", self.per_token),
-                "train_loss": self.train_loss / self.n_train,
+                "train_loss": self.train_loss / self.n["train"],
             }
             if self.validation is not None:
                 columns |= self.validation.columns("val", "val_", self.per_token)
@@ -190,46 +203,55 @@ def evaluate(
         done += examples * measurements.engine.ranks.world_size
         follow(min(1.0, done / max(1, total)))  # padding counts as well
 
-    def measure(rows: Rows, clients: np.ndarray) -> SplitSums:
-        plan = measurements.plan(data, rows, clients)
-        sums = plan.sums(w, hits=True, measured=measured)
-        n = rows.counts[ids]
-        loss, correct = (v.cpu().numpy() for v in sums)
-        return SplitSums(
-            n,
-            np.broadcast_to(correct, n.shape),
-            np.broadcast_to(loss, n.shape),
-        )
-
-    def scored(rows: Rows, clients: np.ndarray) -> np.ndarray:
-        counts = measurements.plan(data, rows, clients).class_counts(w)
-        scores = class_scores(counts).numpy(force=True)
-        return np.broadcast_to(scores, (len(ids), scores.shape[1]))
-
-    validation = None
-    scores = {}
-    if data.validation is not None:
-        validation = measure(data.validation, ids)
-    test = measure(data.test, tested)
-    if classes:
-        scores["test"] = scored(data.test, tested)
-        if data.validation is not None:
-            scores["validation"] = scored(data.validation, ids)
-    train_loss = np.full(len(ids), np.nan)
-    if train:
-        plan = measurements.plan(data, data.train, ids)
-        losses, *_ = plan.sums(w, measured=measured)
-        train_loss = losses.cpu().numpy()
+    values = {}
+    for split, rows in splits_of(data, train).items():
+        plan = measurements.plan(data, rows, tested if split == "test" else ids)
+        for name, v in measured_sums(plan, split, w, classes, measured).items():
+            values[name] = v.expand(len(ids), *v.shape[1:]).numpy(force=True)
 
     return Evaluation(
         ids=ids,
-        n_train=data.train.counts[ids],
-        train_loss=train_loss,
-        test=test,
+        n={split: rows.counts[ids] for split, rows in splits_of(data).items()},
+        measured=values,
         per_token=data.y.dim() > 1,
-        validation=validation,
-        scores=scores,
     )
+
+
+def splits_of(data: FederatedDataset, train: bool = True) -> dict[str, Rows]:
+    """Return the rows of the splits of a data set by name, with or without the training rows."""
+    splits = {"validation": data.validation, "test": data.test}
+    if train:
+        splits["train"] = data.train
+    return {name: rows for name, rows in splits.items() if rows is not None}
+
+
+def measured_sums(
+    plan: ExamplePlan,
+    split: str,
+    w: Tensor,
+    classes: bool,
+    measured: Callable[[int], None] = lambda examples: None,
+) -> State:
+    """Return the sums of the losses, "SPLIT_loss" [C], and, but for "train", what is correct.
+
+    These are the numbers of correct examples, "SPLIT_correct" [C], and the scores over classes,
+    "SPLIT_scores" [C, 2], in the order of ``CLASS_SCORES``.
+
+    Args:
+        plan: The examples of the clients.
+        split: Name of the split.
+        w: One model [P], or one per client [C, P].
+        classes: Whether to measure the scores over classes, too, in a pass of their own.
+        measured: As for ``ExamplePlan.sums``.
+    """
+    trained = split == "train"
+    loss, *correct = plan.sums(w, hits=not trained, measured=measured)
+    if trained:
+        return {"train_loss": loss}
+    values = {f"{split}_correct": correct[0], f"{split}_loss": loss}
+    if classes:
+        values[f"{split}_scores"] = class_scores(plan.class_counts(w))
+    return values
 
 
 def class_scores(counts: Tensor) -> Tensor:

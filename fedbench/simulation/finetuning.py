@@ -6,10 +6,8 @@ of local steps are those of a run without it.
 
 import copy
 from collections.abc import Set
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,25 +15,18 @@ from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.optim import Optimizer
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import ClientInfo, State, Step
-from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.evaluation import Evaluation, class_scores
+from fedbench.simulation.evaluation import Evaluation, measured_sums, splits_of
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import Snapshot
 from fedbench.simulation.measurements import ExamplePlan, Measurements
-from fedbench.simulation.statistics import STATISTICS, moving, with_own_statistics
+from fedbench.simulation.statistics import STATISTICS, moving, trained_models
 from fedbench.simulation.task import Task
 
 
-class Tuned(NamedTuple):
-    """Result of an evaluation after fine-tuning."""
-
-    evaluation: Evaluation
-    steps: int  # local steps of all clients
-
-
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class FineTuning:
     """Fine-tuning of the clients of a run.
 
@@ -64,8 +55,6 @@ class FineTuning:
     solver: Optimizer
     seed: int
     moving: int | None = None
-    _cohort: Cohort | None = field(default=None, init=False)
-    _plans: dict[tuple[str, bytes], ExamplePlan] = field(default_factory=dict, init=False)
 
     def evaluate(
         self,
@@ -73,8 +62,8 @@ class FineTuning:
         snapshot: Snapshot,
         data: FederatedDataset,
         before: Evaluation,
-    ) -> Tuned:
-        """Return the evaluation after fine-tuning.
+    ) -> tuple[Evaluation, int]:
+        """Return the evaluation after fine-tuning, and the number of local steps of all clients.
 
         A client without training examples keeps its measurements.
 
@@ -84,72 +73,42 @@ class FineTuning:
             data: The data set.
             before: The evaluation without fine-tuning, of the same clients and examples.
         """
-        trained = before.n_train > 0
+        trained = before.n["train"] > 0
         ids = before.ids[trained]
         if not len(ids):
-            return Tuned(before, 0)
+            return before, 0
         done = snapshot.round
         tau = self.work.tau(ids, data.train.counts[ids], self.seed, done)
-        cohort = self._cohort_of(ids, tau, data)
-
+        cohort = Cohort(
+            ids,
+            tau,
+            data,
+            self.work,
+            Measurements(self.task, self.engine),
+            self.seed,
+            Purpose.FINETUNE,
+        )
         lr = self.lr or self.work.rate(max(0, done - 1))
         info = cohort.info("uniform", done)
         info = replace(info, lr=torch.full_like(info.lr, lr))
-        train = not np.isnan(before.train_loss).all()
-        method = self._method(algo, data, done, train, classes=bool(before.scores))
+        method = self._method(algo, data, done, before.measured.keys())
         measured = cohort.train(method, snapshot.server, snapshot.clients, info, done).uploads
 
-        def after(values: np.ndarray, name: str) -> np.ndarray:
-            changed: np.ndarray = values.copy()
-            changed[trained] = measured[name].numpy(force=True)
-            return changed
-
-        changes: dict[str, Any] = {
-            "scores": {k: after(v, f"{k}_scores") for k, v in before.scores.items()}
-        }
-        for split in ("test", "validation"):
-            sums = getattr(before, split)
-            if sums is not None:
-                correct = after(sums.correct, f"{split}_correct")
-                loss = after(sums.loss, f"{split}_loss")
-                changes[split] = sums._replace(correct=correct, loss=loss)
-        if train:
-            changes["train_loss"] = after(before.train_loss, "train_loss")
-        return Tuned(replace(before, **changes), int(tau.sum()))
-
-    def _cohort_of(
-        self,
-        ids: np.ndarray,
-        tau: np.ndarray,
-        data: FederatedDataset,
-    ) -> Cohort:
-        """Return the clients with their local work; the last cohort if it is the same."""
-        last = self._cohort
-        if last is None or last.data is not data or not np.array_equal(last.ids, ids):
-            measurements = Measurements(self.task, self.engine)
-            last = Cohort(
-                ids,
-                tau,
-                data,
-                self.work,
-                measurements,
-                self.seed,
-                Purpose.FINETUNE,
-            )
-            self._cohort = last
-            self._plans.clear()
-        return last
+        values = {}
+        for name, v in before.measured.items():
+            values[name] = v.copy()
+            values[name][trained] = measured[name].numpy(force=True)
+        return replace(before, measured=values), int(tau.sum())
 
     def _method(
         self,
         algo: Algorithm,
         data: FederatedDataset,
         round: int,
-        train: bool,
-        classes: bool,
+        names: Set[str],
     ) -> Algorithm:
-        """Return a method whose clients train their models and upload their measurements."""
-        trained = sum(self.task.layout.sizes[: self.task.parameters])
+        """Return a method whose clients train their models and upload measurements of them."""
+        trained = self.task.shared.size + self.task.personal.size
         has_statistics = trained < self.task.size
 
         def start(
@@ -170,8 +129,12 @@ class FineTuning:
             info: ClientInfo,
         ) -> tuple[State, State]:
             ids = info.id.flatten().numpy(force=True)
-            models = with_own_statistics(local["w"], {}, local)
-            return self._measured(data, ids, models, train, classes), {}
+            models = trained_models(local)
+            measured: State = {}
+            for split, rows in splits_of(data, train="train_loss" in names).items():
+                plan = ExamplePlan(self.task, data, rows, ids, self.engine, threads=False)
+                measured |= measured_sums(plan, split, models, f"{split}_scores" in names)
+            return measured, {}
 
         step: Step = Descent(_masked(self.solver, self.moved))
         if has_statistics:
@@ -187,41 +150,6 @@ class FineTuning:
             values[name] = v.expand(len(judged), *v.shape)
         values |= self.run.layout.named(judged)
         return torch.cat([values[name].flatten(1) for name in self.task.layout.names], 1)
-
-    def _measured(
-        self,
-        data: FederatedDataset,
-        ids: np.ndarray,
-        models: Tensor,
-        train: bool,
-        classes: bool,
-    ) -> State:
-        """Return the sums of losses and of correct examples of clients [c], by split.
-
-        With ``classes``, the scores over classes [c, 2] are returned, too.
-        """
-        splits: dict[str, Rows | None] = {
-            "test": data.test,
-            "validation": data.validation,
-            "train": data.train if train else None,
-        }
-        sums = {}
-        for split, rows in splits.items():
-            if rows is None:
-                continue
-            place = split, ids.tobytes()
-            plan = self._plans.get(place)
-            if plan is None:
-                plan = ExamplePlan(self.task, data, rows, ids, self.engine, threads=False)
-                self._plans[place] = plan
-            loss, *correct = plan.sums(models, hits=split != "train")
-            sums[f"{split}_loss"] = loss
-            if split == "train":
-                continue
-            sums[f"{split}_correct"] = correct[0]
-            if classes:
-                sums[f"{split}_scores"] = class_scores(plan.class_counts(models))
-        return sums
 
 
 def tuned_task(task: Task, names: Set[str]) -> Task:

@@ -24,10 +24,10 @@ from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort, read_rows, write_rows
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.personal import PERSONAL, completed, whole_model
+from fedbench.simulation.personal import PERSONAL
 from fedbench.simulation.scenario import OWN, RoundPlan, Scenario
 from fedbench.simulation.selection import Asked, LossSelection
-from fedbench.simulation.statistics import STATISTICS, with_own_statistics
+from fedbench.simulation.statistics import STATISTICS, local_models
 
 # columns of a round whose clients are selected by losses
 _ASKED, _SAMPLED = "asked", "sampled"
@@ -205,10 +205,8 @@ class Simulation:
         """F_k of every client at the initial model of the run, [N] float64."""
         everyone = np.arange(self.data.num_clients)
         first = self.stages[0].algorithm
-        client = first.client_init(self.w)
-        w = self.w
-        w = whole_model(w, client)
-        w = with_own_statistics(w, first.server_init(self.w, len(everyone)), client)
+        server = first.server_init(self.w, len(everyone))
+        w = local_models(self.w, server, first.client_init(self.w))
         return self.measurements.mean_losses(self.data, everyone, w)
 
 
@@ -324,7 +322,7 @@ def _local_models(snapshot: Snapshot, w: Tensor, ids: np.ndarray) -> Tensor:
     """Return the models of clients at a broadcast w [S]: one [P], or one each [C, P]."""
     own = {k: v for k, v in snapshot.clients.items() if k in (PERSONAL, STATISTICS)}
     states = read_rows(own, to_device(ids, w.device))
-    return with_own_statistics(completed(w, states), snapshot.server, states)
+    return local_models(w, snapshot.server, states)
 
 
 @dataclass(eq=False)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent, Stage
 from fedbench.core.types import Batch, ClientInfo, Loss, Oracle, OracleWrapper, Outputs, State
-from fedbench.simulation.statistics import with_own_statistics
+from fedbench.simulation.statistics import trained_models
+from fedbench.simulation.wrapping import hiding
 
 BROADCAST = "broadcast"  # local variable: the model from which the client started the round
 PREVIOUS = "previous"  # client state: the last local model
@@ -28,9 +29,10 @@ class ObjectiveOracle(OracleWrapper):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        return self.oracle.differentiate(w, batch, self.loss)
+        return self.oracle.loss_and_grad(w, batch, loss or self.loss)
 
 
 def with_objective(stage: Stage, size: int) -> Stage:
@@ -42,14 +44,14 @@ def with_objective(stage: Stage, size: int) -> Stage:
     """
     if stage.algorithm.objective is None:
         return stage
-    changes = stage.changes
-    if changes is None:
-        return stage._replace(algorithm=_around(stage.algorithm, size))
 
     def changed(round: int, server: State) -> Algorithm:
-        return _around(changes(round, server), size)
+        return _around(stage.at(round, server), size)
 
-    return stage._replace(algorithm=_around(stage.algorithm, size), changes=changed)
+    return stage._replace(
+        algorithm=_around(stage.algorithm, size),
+        changes=stage.changes and changed,
+    )
 
 
 def _around(algo: Algorithm, size: int) -> Algorithm:
@@ -65,7 +67,9 @@ def _around(algo: Algorithm, size: int) -> Algorithm:
         info: ClientInfo,
     ) -> State:
         local = algo.start(msg, client, info)
-        return {BROADCAST: _model(local), **local} if BROADCAST in objective.models else local
+        return (
+            {BROADCAST: trained_models(local), **local} if BROADCAST in objective.models else local
+        )
 
     def step(
         oracle: Oracle,
@@ -93,17 +97,15 @@ def _around(algo: Algorithm, size: int) -> Algorithm:
 
 def _with_previous_model(algo: Algorithm, size: int) -> Algorithm:
     """Return a method whose clients keep their last local model."""
-
-    def client_init(w: Tensor) -> State:
-        return {**algo.client_init(w), PREVIOUS: w.new_zeros(size), TRAINED: w.new_zeros(1)}
+    method = hiding(algo, PREVIOUS, TRAINED)
 
     def start(
         msg: State,
         client: State,
         info: ClientInfo,
     ) -> State:
-        local = algo.start(msg, _without(client), info)
-        previous = torch.where(client[TRAINED] > 0, client[PREVIOUS], _model(local))
+        local = method.start(msg, client, info)
+        previous = torch.where(client[TRAINED] > 0, client[PREVIOUS], trained_models(local))
         return {**local, PREVIOUS: previous}
 
     def finish(
@@ -112,19 +114,19 @@ def _with_previous_model(algo: Algorithm, size: int) -> Algorithm:
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        uploads, states = algo.finish(msg, _without(client), local, info)
+        uploads, states = method.finish(msg, client, local, info)
         ones = torch.ones_like(client[TRAINED])
-        return uploads, {**states, PREVIOUS: _model(local), TRAINED: ones}
-
-    def deploy(server: State, clients: State) -> Tensor:
-        return algo.deploy(server, _without(clients))
+        return uploads, {**states, PREVIOUS: trained_models(local), TRAINED: ones}
 
     return replace(
-        algo,
-        client_init=client_init,
+        method,
+        client_init=lambda w: {
+            **algo.client_init(w),
+            PREVIOUS: w.new_zeros(size),
+            TRAINED: w.new_zeros(1),
+        },
         start=start,
         finish=finish,
-        deploy=deploy,
     )
 
 
@@ -138,13 +140,3 @@ def refusal(algo: Algorithm) -> str:
     if not free and not algo.any_loss:
         return "uses the cross-entropy of a batch in its local steps"
     return ""
-
-
-def _model(local: State) -> Tensor:
-    """Return the clients' models [C, P], with their running statistics."""
-    return with_own_statistics(local["w"], {}, local)
-
-
-def _without(client: State) -> State:
-    """Return the client states of the method itself."""
-    return {name: v for name, v in client.items() if name not in (PREVIOUS, TRAINED)}

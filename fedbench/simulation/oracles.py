@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import Batch, Loss, Oracle, Outputs
-from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
+from fedbench.simulation.task import FEW_CLASSES, Inputs, Task, example_losses
 
 T = TypeVar("T")
 
@@ -32,9 +32,10 @@ class VmapOracle(Oracle):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
-        losses, grads = self._differentiate(w, batch)
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
+        losses, grads = self._differentiate(w, batch, loss)
         return losses, torch.cat([g.flatten(1) for g in grads], 1)
 
     def descend_(
@@ -54,22 +55,12 @@ class VmapOracle(Oracle):
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         _check_models(w, x)
-        return self.task.apply_each(self.task.layout.views(w), x)
+        return self.task.apply(Inputs(self.task.layout.views(w), x), each=True)
 
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the logits [A, B, classes] and features [A, B, D]."""
         _check_models(w, x)
-        return self.task.outputs_each(self.task.layout.views(w), x)
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of another loss."""
-        losses, grads = self._differentiate(w, batch, loss)
-        return losses, torch.cat([g.flatten(1) for g in grads], 1)
+        return self.task.outputs(Inputs(self.task.layout.views(w), x), each=True)
 
     def _differentiate(
         self,
@@ -83,15 +74,14 @@ class VmapOracle(Oracle):
         each.
         """
         _check_models(w, batch.x)
-        leaves = _leaves(self.task, w)
-        statistics = _statistics(self.task, w)
+        leaves, statistics = _tensors(self.task, w)
         real = batch.weight if batch.training else None
         with torch.enable_grad():
-            inputs = [*leaves, *statistics], batch.x, batch.key, real
+            inputs = Inputs([*leaves, *statistics], batch.x, batch.key, real)
             if loss is None:
-                losses = _batch_losses(self.task.apply_each(*inputs), batch)
+                losses = _batch_losses(self.task.apply(inputs, each=True), batch)
             else:
-                losses = _client_losses(loss(self.task.outputs_each(*inputs)), batch)
+                losses = _client_losses(loss(self.task.outputs(inputs, each=True)), batch)
 
         gradients = _gradients(losses, leaves, unused=loss is not None)
         return losses.detach(), [*gradients, *_moved(statistics, batch)]
@@ -113,13 +103,16 @@ class LoopOracle(Oracle):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
         _check_models(w, batch.x)
+        if loss is not None:
+            return self._jointly(w, batch, loss)
 
         def one(k: int) -> tuple[Tensor, Tensor]:
-            loss, grads = self._differentiate(w[k], batch, k)
-            return loss, torch.cat([g.flatten() for g in grads])
+            of_client, grads = self._differentiate(w[k], batch, k)
+            return of_client, torch.cat([g.flatten() for g in grads])
 
         results = each_client(one, len(w), self.lanes)
         losses, gradients = zip(*results, strict=True)
@@ -150,17 +143,16 @@ class LoopOracle(Oracle):
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the logits [A, B, classes] and features [A, B, D]."""
         _check_models(w, x)
-        parameters = map(self.task.layout.views, w)
-        return _stacked(map(self.task.outputs, parameters, map(self.task.images, x)))
+        inputs = map(Inputs, map(self.task.layout.views, w), map(self.task.images, x))
+        return _stacked(map(self.task.outputs, inputs))
 
-    def differentiate(
+    def _jointly(
         self,
         w: Tensor,
         batch: Batch,
         loss: Loss,
     ) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of another loss."""
-        _check_models(w, batch.x)
         with torch.enable_grad():
             passes = [self._forward(self.task.outputs, v, batch, k) for k, v in enumerate(w)]
             leaves, statistics, outputs = zip(*passes, strict=True)
@@ -188,18 +180,17 @@ class LoopOracle(Oracle):
 
     def _forward(
         self,
-        call: Callable[..., T],
+        call: Callable[[Inputs], T],
         w: Tensor,
         batch: Batch,
         k: int,
     ) -> tuple[list[Tensor], list[Tensor], T]:
         """Return the parameters and statistics of client k, and the result of its forward pass."""
-        leaves = _leaves(self.task, w)
-        statistics = _statistics(self.task, w)
+        leaves, statistics = _tensors(self.task, w)
         x = self.task.images(batch.x[k])
         key = None if batch.key is None else batch.key[k]
         real = batch.weight[k] if batch.training else None
-        return leaves, statistics, call([*leaves, *statistics], x, key, real)
+        return leaves, statistics, call(Inputs([*leaves, *statistics], x, key, real))
 
 
 def each_client(
@@ -257,12 +248,19 @@ class DenseOracle(Oracle):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
         views, inputs, logits = self._forward(w, batch.x)
-        losses = _batch_losses(logits, batch)
-        last = _residual(logits, batch.y, batch.weight)
-        return losses, self._gradient(views, inputs, last)
+        if loss is None:
+            last = _residual(logits, batch.y, batch.weight)
+            return _batch_losses(logits, batch), self._gradient(views, inputs, last)
+
+        own = Outputs(logits.requires_grad_(), inputs[-1].detach().requires_grad_())
+        with torch.enable_grad():
+            losses = _client_losses(loss(own), batch)
+        gradient = self._gradient(views, inputs, *_gradients(losses, own))
+        return losses.detach(), gradient
 
     def descend_(
         self,
@@ -291,24 +289,6 @@ class DenseOracle(Oracle):
         """Return the logits [A, B, classes] and features [A, B, D]."""
         _, inputs, logits = self._forward(w, x)
         return Outputs(logits, inputs[-1])
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of another loss.
-
-        Autograd differentiates the loss by the logits and the features.
-        """
-        views, inputs, logits = self._forward(w, batch.x)
-        own = Outputs(logits.requires_grad_(), inputs[-1].detach().requires_grad_())
-        with torch.enable_grad():
-            losses = _client_losses(loss(own), batch)
-        by_logits, by_features = _gradients(losses, own)
-        gradient = self._gradient(views, inputs, by_logits, by_features)
-        return losses.detach(), gradient
 
     def _forward(
         self,
@@ -355,20 +335,15 @@ def _check_models(w: Tensor, x: Tensor) -> None:
         )
 
 
-def _leaves(task: Task, w: Tensor) -> list[Tensor]:
-    """Return the parameters in w [..., P] as leaves of autograd.
+def _tensors(task: Task, w: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters in w [..., P] as leaves of autograd, and copies of the statistics.
 
-    Differentiating through slices of w would cost a full buffer per parameter.
+    Differentiating through slices of w would cost a full buffer per parameter. A pass may move the
+    statistics in place.
     """
-    parameters = task.layout.views(w)[: task.parameters]
-    return [v.detach().requires_grad_() for v in parameters]
-
-
-def _statistics(task: Task, w: Tensor) -> list[Tensor]:
-    """Return copies of the running statistics in w [..., P], which a pass may move in place."""
-    if task.parameters == len(task.layout.names):
-        return []
-    return [v.clone() for v in task.layout.views(w)[task.parameters :]]
+    views = task.layout.views(w)
+    leaves = [v.detach().requires_grad_() for v in views[: task.parameters]]
+    return leaves, [v.clone() for v in views[task.parameters :]]
 
 
 def _moved(statistics: list[Tensor], batch: Batch) -> list[Tensor]:

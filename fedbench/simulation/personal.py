@@ -6,12 +6,12 @@ state and the method's own client states are vectors of the shared part, [S].
 
 from dataclasses import replace
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.types import ClientInfo, State
+from fedbench.simulation.wrapping import hiding, joined
 
 PERSONAL = "personal_part"  # the client state that holds it
 
@@ -27,19 +27,9 @@ def with_personal_part(algo: Algorithm, initial: Tensor) -> Algorithm:
         initial: Initial values of the personal part [L].
     """
     length = len(initial)
+    method = hiding(algo, PERSONAL)
     step = algo.step
     added = step.extra if isinstance(step, Descent) else None
-
-    def client_init(w: Tensor) -> State:
-        return {**algo.client_init(w), PERSONAL: initial}
-
-    def start(
-        msg: State,
-        client: State,
-        info: ClientInfo,
-    ) -> State:
-        whole = completed(msg["w"], client)
-        return algo.start(msg | {"w": whole}, _without(client), info)
 
     def extra(
         msg: State,
@@ -56,39 +46,21 @@ def with_personal_part(algo: Algorithm, initial: Tensor) -> Algorithm:
         local: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        uploads, states = algo.finish(msg, _without(client), _shared(local, length), info)
+        uploads, states = method.finish(msg, client, _shared(local, length), info)
         return uploads, {**states, PERSONAL: local["w"][..., -length:]}
-
-    def deploy(server: State, clients: State) -> Tensor:
-        return completed(algo.deploy(server, _without(clients)), clients)
 
     if isinstance(step, Descent) and added is not None:
         step = replace(step, extra=extra)
     return replace(
         algo,
-        client_init=client_init,
-        start=start,
+        client_init=lambda w: {**algo.client_init(w), PERSONAL: initial},
+        start=lambda msg, client, info: method.start(
+            msg | {"w": joined(msg["w"], client[PERSONAL])}, client, info
+        ),
         step=step,
         finish=finish,
-        deploy=deploy,
+        deploy=lambda server, clients: joined(method.deploy(server, clients), clients[PERSONAL]),
     )
-
-
-def completed(w: Tensor, clients: State) -> Tensor:
-    """Return the clients' models [C, P]: a shared part [S], and the personal part of each client.
-
-    Without personal parts, the result is w.
-    """
-    own = clients.get(PERSONAL)
-    if own is None:
-        return w
-    own = own.to(w.device)
-    return torch.cat([w.expand(len(own), -1), own], 1)
-
-
-def whole_model(w: Tensor, client: State) -> Tensor:
-    """Return a client's model [P] from its shared part w [S] and the client's state."""
-    return torch.cat([w, client[PERSONAL]]) if PERSONAL in client else w
 
 
 def refusal(algo: Algorithm) -> str:
@@ -100,11 +72,6 @@ def refusal(algo: Algorithm) -> str:
     if algo.setup is not None:
         return "exchanges whole models before the first round"
     return algo.whole
-
-
-def _without(client: State) -> State:
-    """Return the client states of the method itself."""
-    return {name: v for name, v in client.items() if name != PERSONAL}
 
 
 def _shared(local: State, length: int) -> State:

@@ -4,9 +4,7 @@ Clients keep them, or the server averages them with the clients' weights p_k, ou
 step. During local training they are a local variable of their own, [C, B], the local ones first.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,16 +14,16 @@ from fedbench.core.errors import RequestError
 from fedbench.core.types import (
     Batch,
     ClientInfo,
-    ClientInit,
     Loss,
     Oracle,
     OracleWrapper,
     Outputs,
-    ServerInit,
     State,
     Step,
     weighted_sum,
 )
+from fedbench.simulation.personal import PERSONAL
+from fedbench.simulation.wrapping import blind, hiding, joined
 
 # entry of local variables, messages, uploads and the states of clients and server
 STATISTICS = "statistics"
@@ -53,18 +51,15 @@ class _WholeModels(OracleWrapper):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
-        return self._trained(self.oracle.loss_and_grad, w, batch)
-
-    def differentiate(
-        self,
-        w: Tensor,
-        batch: Batch,
-        loss: Loss,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of another loss."""
-        return self._trained(partial(self.oracle.differentiate, loss=loss), w, batch)
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
+        batch = batch._replace(training=self.moves)
+        losses, gradients = self.oracle.loss_and_grad(self._whole(w), batch, loss)
+        size = w.shape[1]
+        if w is self.at:
+            self.moved = gradients[:, size:]
+        return losses, gradients[:, :size]
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes] in evaluation mode."""
@@ -73,20 +68,6 @@ class _WholeModels(OracleWrapper):
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the outputs in evaluation mode."""
         return self.oracle.outputs(self._whole(w), x)
-
-    def _trained(
-        self,
-        differentiate: Callable[[Tensor, Batch], tuple[Tensor, Tensor]],
-        w: Tensor,
-        batch: Batch,
-    ) -> tuple[Tensor, Tensor]:
-        """Return losses and gradients of a training step, and keep the statistics after it."""
-        batch = batch._replace(training=self.moves)
-        losses, gradients = differentiate(self._whole(w), batch)
-        size = w.shape[1]
-        if w is self.at:
-            self.moved = gradients[:, size:]
-        return losses, gradients[:, :size]
 
     def _whole(self, w: Tensor) -> Tensor:
         return torch.cat([w, self.statistics], 1)
@@ -109,132 +90,66 @@ def with_statistics(
         constant: Present values of the others [B] in a round in which all statistics are
             constants, neither moved nor sent. If None, they move.
     """
-    if len(local):
-        algo = replace(algo, client_init=partial(_client_init, algo.client_init, local))
-    if len(averaged):
-        algo = replace(algo, server_init=partial(_server_init, algo.server_init, averaged))
-    around = _Around(algo, len(local), len(averaged), constant)
-    return replace(
-        algo,
-        broadcast=around.broadcast,
-        start=around.start,
-        step=around.step,
-        finish=around.finish,
-        update=replace(algo.averaging, step=around.update),
-        deploy=around.deploy,
-        kinds=(*algo.kinds, "statistics") if around.sent else algo.kinds,
-    )
+    method = hiding(algo, STATISTICS, TOOK_PART)
+    take_step = blind(algo.averaging.step, STATISTICS)
+    sent = len(averaged) > 0 and constant is None
+    of_client = {STATISTICS: local, TOOK_PART: local.new_zeros(1)} if len(local) else {}
+    of_server = {STATISTICS: averaged} if len(averaged) else {}
 
-
-def _client_init(
-    of_method: ClientInit,
-    local: Tensor,
-    w: Tensor,
-) -> State:
-    """Return the state of a client that has not taken part."""
-    return {**of_method(w), STATISTICS: local, TOOK_PART: local.new_zeros(1)}
-
-
-def _server_init(
-    of_method: ServerInit,
-    averaged: Tensor,
-    w: Tensor,
-    num_clients: int,
-) -> State:
-    """Return the initial state of the server."""
-    return {**of_method(w, num_clients), STATISTICS: averaged}
-
-
-@dataclass(frozen=True)
-class _Around:
-    """The functions of a method, with running statistics that they do not see.
-
-    Attributes:
-        algo: The method.
-        local: Number of the statistics that clients keep.
-        averaged: Number of the others.
-        constant: As for ``with_statistics``.
-    """
-
-    algo: Algorithm
-    local: int
-    averaged: int
-    constant: Tensor | None
-
-    @property
-    def sent(self) -> bool:
-        """Whether statistics are sent in this round."""
-        return self.averaged > 0 and self.constant is None
-
-    def broadcast(self, server: State) -> State:
-        """Return the message."""
-        message = self.algo.broadcast(_without(server))
-        return {**message, STATISTICS: server[STATISTICS]} if self.sent else message
+    def broadcast(server: State) -> State:
+        message = blind(algo.broadcast, STATISTICS)(server)
+        return {**message, STATISTICS: server[STATISTICS]} if sent else message
 
     def start(
-        self,
         msg: State,
         client: State,
         info: ClientInfo,
     ) -> State:
-        """Return the local variables."""
-        parts = []
-        if self.local:
-            parts.append(client[STATISTICS])
-        if self.averaged:
-            of_server = msg[STATISTICS] if self.constant is None else self.constant
-            parts.append(of_server.expand(len(info.id), -1))
-        local = self.algo.start(_without(msg), _without(client), info)
-        return {**local, STATISTICS: torch.cat(parts, 1)}
-
-    def step(
-        self,
-        oracle: Oracle,
-        msg: State,
-        local: State,
-        batch: Batch,
-        info: ClientInfo,
-    ) -> State:
-        """Return the local variables after a step."""
-        take_step = moving(self.algo.step, self.constant is None)
-        return take_step(oracle, msg, local, batch, info)
+        own = client.get(STATISTICS, averaged.new_empty(len(info.id), 0))
+        statistics = joined(own, msg.get(STATISTICS, constant))
+        return {**method.start(msg, client, info), STATISTICS: statistics}
 
     def finish(
-        self,
         msg: State,
         client: State,
-        local: State,
+        variables: State,
         info: ClientInfo,
     ) -> tuple[State, State]:
-        """Return the uploads and the state of the client."""
-        uploads, state = self.algo.finish(_without(msg), _without(client), _without(local), info)
-        kept, other = local[STATISTICS].split([self.local, self.averaged], -1)
-        if self.sent:
+        uploads, state = method.finish(msg, client, variables, info)
+        kept, other = variables[STATISTICS].split([len(local), len(averaged)], -1)
+        if sent:
             uploads = {**uploads, STATISTICS: other}
-        if self.local:
+        if len(local):
             state = {**state, STATISTICS: kept, TOOK_PART: kept.new_ones(len(kept), 1)}
         return uploads, state
 
     def update(
-        self,
         server: State,
         uploads: State,
         cohort: ClientInfo,
     ) -> State:
-        """Return the server state after the method's step."""
-        new = self.algo.averaging.step(_without(server), _without(uploads), cohort)
-        if not self.averaged:
-            return new
-        statistics = server[STATISTICS]
-        if self.sent:
+        new = take_step(server, uploads, cohort)
+        if sent:
             mean = weighted_sum(cohort.p, uploads[STATISTICS])
-            statistics = mean.to(statistics.dtype)
-        return {**new, STATISTICS: statistics}
+            return {**new, STATISTICS: mean.to(averaged.dtype)}
+        return {**new, STATISTICS: server[STATISTICS]} if len(averaged) else new
 
-    def deploy(self, server: State, clients: State) -> Tensor:
-        """Return the models to evaluate."""
-        w = self.algo.deploy(_without(server), _without(clients))
-        return with_own_statistics(w, server, clients)
+    return replace(
+        algo,
+        server_init=lambda w, clients: {**algo.server_init(w, clients), **of_server},
+        client_init=lambda w: {**algo.client_init(w), **of_client},
+        broadcast=broadcast,
+        start=start,
+        step=moving(algo.step, constant is None),
+        finish=finish,
+        update=replace(algo.averaging, step=update),
+        deploy=lambda server, clients: joined(
+            method.deploy(server, clients),
+            clients.get(STATISTICS),
+            server.get(STATISTICS),
+        ),
+        kinds=(*algo.kinds, "statistics") if sent else algo.kinds,
+    )
 
 
 def moving(step: Step, moves: bool) -> Step:
@@ -244,6 +159,7 @@ def moving(step: Step, moves: bool) -> Step:
         step: A step on models without statistics.
         moves: Whether BatchNorm normalises by the batch. If not, the statistics are constants.
     """
+    step = blind(step, STATISTICS)
 
     def take_step(
         oracle: Oracle,
@@ -254,7 +170,7 @@ def moving(step: Step, moves: bool) -> Step:
     ) -> State:
         before = local[STATISTICS]
         whole = _WholeModels(oracle, local["w"], before, moves)
-        after = step(whole, msg, _without(local), batch, info)
+        after = step(whole, msg, local, batch, info)
         if not moves:
             return {**after, STATISTICS: before}
         if whole.moved is None:
@@ -267,30 +183,21 @@ def moving(step: Step, moves: bool) -> Step:
     return take_step
 
 
-def with_own_statistics(
+def local_models(
     w: Tensor,
     server: State,
     clients: State,
 ) -> Tensor:
-    """Return models with the statistics of their clients and of the server.
-
-    Without statistics, the result is w.
+    """Return the models that clients start from, [C, P], or [P] if they have no parts of their own.
 
     Args:
-        w: One model [P], or one per client [C, P].
+        w: The shared part of the model [S].
         server: State of the server.
-        clients: States of the clients, [C, ...] each; or of one client, if w is one model.
+        clients: States of the clients, [C, ...] each; or of one client.
     """
-    own = clients.get(STATISTICS)
-    if own is not None:
-        own = own.to(w.device)
-        w = torch.cat([w.expand(*own.shape[:-1], -1), own], -1)
-    averaged = server.get(STATISTICS)
-    if averaged is not None:
-        w = torch.cat([w, averaged.expand(*w.shape[:-1], -1)], -1)
-    return w
+    return joined(w, clients.get(PERSONAL), clients.get(STATISTICS), server.get(STATISTICS))
 
 
-def _without(state: State) -> State:
-    """Return the entries of the method itself."""
-    return {name: v for name, v in state.items() if name not in (STATISTICS, TOOK_PART)}
+def trained_models(local: State) -> Tensor:
+    """Return the clients' models [C, P], with their running statistics, from local variables."""
+    return joined(local["w"], local.get(STATISTICS))

@@ -2,11 +2,11 @@
 
 import copy
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -45,10 +45,11 @@ class Layout:
         """Number of values of all parameters."""
         return sum(self.sizes)
 
-    def of(self, names: Sequence[str]) -> "Layout":
+    def of(self, names: Iterable[str]) -> "Layout":
         """Return the positions of some of the parameters in a vector of their own."""
         shapes = dict(zip(self.names, self.shapes, strict=True))
-        return Layout(tuple(names), tuple(shapes[name] for name in names))
+        chosen = tuple(names)
+        return Layout(chosen, tuple(shapes[name] for name in chosen))
 
     def views(self, w: Tensor) -> list[Tensor]:
         """Return the parameters in ``w [..., P]`` as views [..., *shape]."""
@@ -74,6 +75,17 @@ class Layout:
                 f"the parameters do not match the model: got {got}, expected {expected}"
             )
         return torch.cat([parameters[name].flatten() for name in self.names])
+
+
+class Inputs(NamedTuple):
+    """Inputs of a forward pass."""
+
+    parameters: Sequence[Tensor]  # the tensors of w, in the order of the layout
+    x: Tensor  # examples [B, ...]
+    key: Tensor | None = None  # key of the draws of a training step
+    # weights of the examples [B] in a training step of a model with running statistics, which are
+    # then moved in place; None in evaluation
+    real: Tensor | None = None
 
 
 class Task:
@@ -128,29 +140,27 @@ class Task:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
         if both := sorted(set(personal) - set(trained) - set(statistics)):
             raise RequestError(f"{both[0]} is both personal and frozen")
-        shared = [name for name in trained if name not in personal]
+        whole = Layout(tuple(shapes), tuple(shapes.values()))
+        self.shared = whole.of(name for name in trained if name not in personal)
+        self.personal = whole.of(name for name in trained if name in personal)
+        self.local = whole.of(name for name in statistics if name in personal)
+        self.averaged = whole.of(name for name in statistics if name not in personal)
+        groups = (self.shared, self.personal, self.local, self.averaged)
+        self.layout = whole.of(name for group in groups for name in group.names)
         self.model = model
         self.device = device
         self.dtype = dtype
         self.bf16 = bf16
         self.traits = traits_of(model)
-        self.head = head_of(model)
-        whole = Layout(tuple(shapes), tuple(shapes.values()))
-        own = [name for name in trained if name in personal]
-        local = [name for name in statistics if name in personal]
-        averaged = [name for name in statistics if name not in personal]
-        self.layout = whole.of([*shared, *own, *local, *averaged])
         if self.layout.names != whole.names:
             # hand-written passes need all parameters in the model's order
             self.traits = replace(self.traits, dense=False)
-        self.shared = whole.of(shared)
-        self.personal = whole.of(own)
-        self.local = whole.of(local)
-        self.averaged = whole.of(averaged)
+        self.head = head_of(model)
         self.parameters = len(trained)
         self.size = self.layout.size  # P
         self.constants: dict[str, Tensor] = {}
         self._whole = whole
+        self._server = whole.of([*self.shared.names, *self.averaged.names])
         self._on_features = False
         self._norms = batch_norms(model)
         self._copies = threading.local()
@@ -207,9 +217,10 @@ class Task:
             RequestError: If names or shapes differ from those of the model.
         """
         given: dict[str, Tensor] = {}
-        for name in (*self.local.names, *self.averaged.names):
-            initial_value = torch.zeros if name.endswith("mean") else torch.ones
-            given[name] = initial_value(self._whole.of([name]).shapes[0])
+        for layout in (self.local, self.averaged):
+            for name, shape in zip(layout.names, layout.shapes, strict=True):
+                initial_value = torch.zeros if name.endswith("mean") else torch.ones
+                given[name] = initial_value(shape)
         for name, value in parameters.items():
             if not name.endswith(COUNTER):
                 given[name] = value
@@ -217,7 +228,7 @@ class Task:
         values = self._whole.named(whole)
         self.constants = {}
         for name, value in values.items():
-            if name not in (*self.shared.names, *self.averaged.names):
+            if name not in self._server.names:
                 self.constants[name] = value.clone()
         return self.layout.flatten({name: values[name] for name in self.layout.names})
 
@@ -227,143 +238,75 @@ class Task:
         Args:
             w: The shared parameters, followed by the averaged statistics.
         """
-        of_server = self.layout.of([*self.shared.names, *self.averaged.names])
-        values = of_server.named(w) | self.constants
+        values = self._server.named(w) | self.constants
         return {name: values[name] for name in self._whole.names}
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
-        parameters = self.layout.views(w)
-        return self.apply(parameters, self.images(x))
+        return self.apply(Inputs(self.layout.views(w), self.images(x)))
 
-    def apply(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None = None,
-        real: Tensor | None = None,
-    ) -> Tensor:
-        """Return the logits of x under the tensors of w, in the order of the layout.
+    def apply(self, inputs: Inputs, each: bool = False) -> Tensor:
+        """Return the logits.
 
-        Args:
-            parameters: The tensors.
-            x: Examples.
-            key: Key of the draws of a training step, or None.
-            real: Weights of the examples [B] in a training step of a model with running
-                statistics, which are then moved in place; None in evaluation.
+        With ``each``, all tensors have a leading dimension for A clients, over which the forward
+        pass is vectorised.
         """
-        return self._call(self._copy(), parameters, x, key, real)
-
-    def outputs(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None = None,
-        real: Tensor | None = None,
-    ) -> Outputs:
-        """Return the logits and features of x, as ``apply`` does."""
-        return Outputs(*self._call_with_features(self._copy(), parameters, x, key, real))
-
-    def apply_each(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None = None,
-        real: Tensor | None = None,
-    ) -> Tensor:
-        """Return the logits [A, B, ...] of x [A, B, ...] under parameters [A, ...] of A clients.
-
-        The forward pass is vectorised over the clients.
-
-        Args:
-            parameters: The parameters of the clients, in the model's order.
-            x: Examples of the clients.
-            key: Keys of the draws of a training step [A], or None.
-            real: As for ``apply``, [A, B].
-        """
-        logits: Tensor = self._each(self._call, parameters, x, key, real)
+        logits: Tensor = self._run(self._call, inputs, each)
         return logits
 
-    def outputs_each(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None = None,
-        real: Tensor | None = None,
-    ) -> Outputs:
-        """Return the logits and features of x [A, B, ...], as ``apply_each`` does."""
-        return Outputs(*self._each(self._call_with_features, parameters, x, key, real))
+    def outputs(self, inputs: Inputs, each: bool = False) -> Outputs:
+        """Return the logits and features, as ``apply`` does."""
+        return Outputs(*self._run(self._call_with_features, inputs, each))
 
-    def _each(
+    def _run(
         self,
-        call: Callable[..., Any],
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None,
-        real: Tensor | None,
+        call: Callable[[nn.Module, Inputs], Any],
+        inputs: Inputs,
+        each: bool,
     ) -> Any:
-        """Return the results of a forward pass that is vectorised over the clients."""
-        if not hasattr(self._copies, "each"):
-            self._copies.each = self._vectorised()
-        forward = partial(call, self._copies.each)
-        key_dim = None if key is None else 0
-        real_dim = None if real is None else 0
-        in_dims = (0, 0, key_dim, real_dim)
-        return torch.vmap(forward, in_dims=in_dims)(parameters, x, key, real)
+        """Return the results of a forward pass by this thread's copy of the model."""
+        model = self._copy(each)
+        if not each:
+            return call(model, inputs)
+        in_dims = tuple(None if v is None else 0 for v in inputs)
+        return torch.vmap(lambda *values: call(model, Inputs(*values)), in_dims)(*inputs)
 
-    def _copy(self) -> nn.Module:
-        """Return this thread's copy of the model: it holds the parameters while it runs."""
-        if not hasattr(self._copies, "model"):
-            self._copies.model = self._copied()
-        model: nn.Module = self._copies.model
+    def _copy(self, each: bool) -> nn.Module:
+        """Return this thread's copy of the model, which holds the parameters while it runs.
+
+        The layers are the engine's own. With ``each``, they can be vectorised over clients.
+        """
+        copies = vars(self._copies)  # of this thread
+        name = "vectorised" if each else "single"
+        if name not in copies:
+            copies[name] = with_padding(skip_hidden_taps(copy.deepcopy(self.model)))
+            for module in copies[name].modules():
+                if each and isinstance(module, FusedLayer):
+                    module.elementary = True
+        model: nn.Module = copies[name]
         return model
 
-    def _copied(self) -> nn.Module:
-        """Return a copy of the model with layers of the engine's own."""
-        return with_padding(skip_hidden_taps(copy.deepcopy(self.model)))
-
-    def _vectorised(self) -> nn.Module:
-        """Return a copy of the model whose layers can be vectorised over clients."""
-        model = self._copied()
-        for module in model.modules():
-            if isinstance(module, FusedLayer):
-                module.elementary = True
-        return model
-
-    def _call_with_features(
-        self,
-        model: nn.Module,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None,
-        real: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    def _call_with_features(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and features [B, D], which are the inputs of the head."""
         if self._on_features:
-            return self._call(model, parameters, x, key, real), x
+            return self._call(model, inputs), inputs.x
         assert self.head is not None  # checked when the run is built
-        inputs: list[Tensor] = []
+        features: list[Tensor] = []
 
         def keep(head: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            inputs.append(arguments[0])
+            features.append(arguments[0])
 
         hook = model.get_submodule(self.head).register_forward_pre_hook(keep)
         try:
-            logits = self._call(model, parameters, x, key, real)
+            logits = self._call(model, inputs)
         finally:
             hook.remove()
-        if not inputs:
+        if not features:
             raise RequestError(f"{type(model).__name__} does not use its head, {self.head}")
-        return logits, inputs[0].flatten(1).to(self.dtype)
+        return logits, features[0].flatten(1).to(self.dtype)
 
-    def _call(
-        self,
-        model: nn.Module,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        key: Tensor | None,
-        real: Tensor | None,
-    ) -> Tensor:
+    def _call(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        parameters, x, key, real = inputs
         named = self.constants | dict(zip(self.layout.names, parameters, strict=True))
         if real is not None:
             named |= {f"{place}.real": real for place in self._norms}
@@ -387,7 +330,7 @@ def check_head(
     """
     values = task.layout.named(w) | task.constants
     prefix = f"{task.head}." if task.head else ""
-    logits, features = task.outputs(task.layout.views(w), task.images(x))
+    logits, features = task.outputs(Inputs(task.layout.views(w), task.images(x)))
     inputs = features.unflatten(1, (*logits.shape[1:-1], -1))
     bias = values.get(f"{prefix}bias")
     expected = F.linear(inputs, values[f"{prefix}weight"], bias)

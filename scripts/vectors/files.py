@@ -120,7 +120,7 @@ def method_file(name: str) -> Json:
         "version": VERSION,
         "method": name,
         "source": inspect.cleandoc(method.__doc__ or ""),
-        "formulas": method.formulas,
+        "formulas": list(method.formulas),
         "symbols": meanings(method, cases),
         "cases": cases,
     }
@@ -141,12 +141,12 @@ def data_file() -> Json:
 
 
 def text(value: Json, indent: int = 0) -> str:
-    """Return JSON with an array, a list of numbers or a batch on one line."""
+    """Return JSON with an array, a list of numbers, a batch or a formula on one line."""
     inner = " " * (indent + 1)
     if isinstance(value, dict) and value and "values" not in value:
         items = [f"{inner}{json.dumps(k)}: {text(v, indent + 1)}" for k, v in value.items()]
         return "{\n" + ",\n".join(items) + "\n" + " " * indent + "}"
-    if isinstance(value, list) and value and isinstance(value[0], dict):
+    if isinstance(value, list) and value and isinstance(value[0], (dict, str)):
         items = [inner + text(item, indent + 1) for item in value]
         return "[\n" + ",\n".join(items) + "\n" + " " * indent + "]"
     return json.dumps(value, separators=(",", ":"))

@@ -91,14 +91,14 @@ class Method:
         everyone: Whether all clients must take part in every round.
         setup: Whether the clients measure something before the first round.
         symbols: Meanings of the names in the vectors that differ from FedAvg's.
-        formulas: The method in a few lines.
+        formulas: The method, an update or a remark a line.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
     everyone: bool = False
     setup: ClassVar[bool] = False
     symbols: ClassVar[Mapping[str, str]] = {}
-    formulas: ClassVar[str] = ""
+    formulas: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

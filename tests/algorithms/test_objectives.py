@@ -24,6 +24,7 @@ from fedbench.models.dense import MLP
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.objectives import PREVIOUS, TRAINED
 from fedbench.simulation.oracles import DenseOracle, LoopOracle, VmapOracle
+from fedbench.simulation.task import Inputs
 
 DATA = federation()
 MLP_TASK = task_for(DATA, MLP, hidden=[5])
@@ -174,7 +175,7 @@ def test_a_very_short_vector_has_no_direction():
 
 
 def outputs_at(task, w, x):
-    return Outputs(*(v[None] for v in task.outputs(task.layout.views(w), x)))
+    return Outputs(*(v[None] for v in task.outputs(Inputs(task.layout.views(w), x))))
 
 
 OBJECTIVES = {
@@ -213,7 +214,7 @@ def test_gradients_are_finite_differences_with_the_other_models_constant(name, k
     )
     oracle = kind(task)
     others = {"broadcast": oracle.outputs(server, x), "previous": oracle.outputs(previous, x)}
-    losses, gradients = oracle.differentiate(
+    losses, gradients = oracle.loss_and_grad(
         w, batch, lambda own: objective.values(own, others, batch, {}, info)
     )
 
@@ -410,7 +411,7 @@ def test_fedrod_judges_the_sum_of_both_heads_and_keeps_those_of_absent_clients()
     x = DATA.x[:4]
     for k in range(DATA.num_clients):
         v = last.clients["second"][k]
-        logits, features = MLP_TASK.outputs(MLP_TASK.layout.views(last.server["w"]), x)
+        logits, features = MLP_TASK.outputs(Inputs(MLP_TASK.layout.views(last.server["w"]), x))
         expected = logits + F.linear(features, v[:15].view(3, 5), v[15:])
         assert torch.allclose(MLP_TASK.predict(models[k], x), expected)
         if k not in last.cohort:

@@ -23,10 +23,10 @@ def calls(monkeypatch):
     seen = []
     whole = Task._call
 
-    def call(self, model, parameters, x, key, real):
+    def call(self, model, inputs):
         if not self._on_features:
-            seen.append(len(x))
-        return whole(self, model, parameters, x, key, real)
+            seen.append(len(inputs.x))
+        return whole(self, model, inputs)
 
     monkeypatch.setattr(Task, "_call", call)
     return seen

@@ -112,11 +112,19 @@ def test_clients_are_selected_by_the_losses_of_their_own_models(tmp_path):
         torch.testing.assert_close(v, models[1][name], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("keys", ["parts.personal=[head]", "model.norm=batch"])
-def test_compiled_code_steps_aside_for_parts(tmp_path, keys):
+@pytest.mark.parametrize(
+    ("keys", "is_compiled"),
+    [
+        ("parts.personal=[head]", True),
+        ("parts.personal=[body]", False),
+        ("model.norm=batch", False),
+    ],
+)
+def test_compiled_code_steps_aside_for_parts(tmp_path, keys, is_compiled):
+    """It takes a model's parameters in their order: a personal head is the last of them."""
     mode = "engine.mode=compiled"
     run_ = fedbench.run(f"{' '.join(FAST)} model=mlp {keys} {mode} results_dir={tmp_path}")
-    assert run_.meta["engine"]["mode"] in ("stacked", "loop")
+    assert (run_.meta["engine"]["mode"] == "compiled") == is_compiled
 
 
 @pytest.mark.parametrize("keys", ["algo=local", "algo=fedper", "algo=silobn model.norm=batch"])

@@ -4,7 +4,7 @@ import torch
 from command_line import FAST, interrupted, meta_of, model_of
 from safetensors.torch import load_file
 
-from fedbench.algorithms import fedavg
+from fedbench.core import algorithm
 from fedbench.runs import build_engine
 from fedbench.simulation.oracles import make_oracle
 
@@ -66,7 +66,7 @@ def test_memory_that_runs_out_elsewhere_names_the_uploads(fed, monkeypatch):
     def fails(*given):
         raise MemoryError("no memory for the sum")
 
-    monkeypatch.setattr(fedavg, "server_descent", lambda lr: {"update": fails})
+    monkeypatch.setattr(algorithm, "server_descent", lambda *_: {"update": fails})
     status, _, err = fed(*FAST)
     assert status == 1
     assert "lower participation" in err

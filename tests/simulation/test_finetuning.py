@@ -252,7 +252,7 @@ def test_validation_examples_are_measured_after_it_too():
     task = task_with()
     last = snapshots(make("fedavg"), DATA, task=task)[-1]
     tuning = tuning_of(task)
-    for rows in (DATA.test, DATA.train):  # the second data set has plans of its own
+    for rows in (DATA.test, DATA.train):
         data = replace(DATA, validation=rows)
         _, after, _ = judged(tuning, make("fedavg"), last, data)
         expected = after.test.loss if rows is DATA.test else after.train_loss
@@ -269,7 +269,7 @@ def test_scores_over_classes_are_those_after_it():
         Measurements(task, engine_of(task, "loop")), data, last.server["w"], classes=True
     )
     after, _ = tuning.evaluate(make("fedavg"), last, data, before)
-    assert after.scores["test"][:, 0].tolist() == after.test.correct.tolist()
+    assert after.measured["test_scores"][:, 0].tolist() == after.test.correct.tolist()
     assert after.test.correct.tolist() != before.test.correct.tolist()
 
 

@@ -70,7 +70,7 @@ def test_losses_and_gradients_are_each_clients_own(engine, monkeypatch, limit, v
 
 def test_evaluation_by_hand(engine):
     record = evaluate(Measurements(TASK, engine), DATA, W)
-    assert record.n_train.tolist() == list(UNEQUAL)
+    assert record.n["train"].tolist() == list(UNEQUAL)
     assert record.test.n.tolist() == [0, 3, 1, 2, 0, 5, 4]
     for k in EVERYONE:
         rows = rows_of(DATA.test, k)
@@ -161,7 +161,7 @@ def passes(monkeypatch):
 def test_a_loss_is_measured_once_whoever_asks(passes):
     asked = measurements_in_a_loop()
     record = evaluate(asked, DATA, W)
-    losses = (record.train_loss / record.n_train).tolist()
+    losses = (record.train_loss / record.n["train"]).tolist()
     probe = asked.at_broadcast(DATA, EVERYONE, W, {"loss"})
     assert probe["loss"].tolist() == losses
     assert asked.mean_losses(DATA, EVERYONE, W).tolist() == losses

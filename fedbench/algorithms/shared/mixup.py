@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm
 from fedbench.core.randomness import fold_in
-from fedbench.core.types import Batch, OracleWrapper
+from fedbench.core.types import Batch, Loss, OracleWrapper
 
 
 @dataclass(eq=False)
@@ -30,12 +30,13 @@ class MixupOracle(OracleWrapper):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
         share, one, other = self.mix(batch)
-        loss, g = self.oracle.loss_and_grad(w, one)
-        other_loss, other_g = self.oracle.loss_and_grad(w, other)
-        mixed_loss = share * loss + (1 - share) * other_loss
+        one_loss, g = self.oracle.loss_and_grad(w, one, loss)
+        other_loss, other_g = self.oracle.loss_and_grad(w, other, loss)
+        mixed_loss = share * one_loss + (1 - share) * other_loss
         mixed_g = share * g + (1 - share) * other_g
         return mixed_loss, mixed_g
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Descent, GradientShift, ProximalTerm
-from fedbench.core.types import Batch, ClientInfo, Extra, Oracle, State, Step
+from fedbench.core.types import Batch, ClientInfo, Extra, Loss, Oracle, State, Step
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import DenseOracle
@@ -267,8 +267,11 @@ class DenseKernel(DenseOracle):
         self,
         w: Tensor,
         batch: Batch,
+        loss: Loss | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P]."""
+        """Return the losses [A, 1] and the gradients [A, P]; of another loss, if one is given."""
+        if loss is not None:
+            return super().loss_and_grad(w, batch, loss)
         clients, width = batch.y.shape
         x = batch.x.flatten(2).flatten(0, 1)
         x = x.to(self._dtype).contiguous()

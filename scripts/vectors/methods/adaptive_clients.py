@@ -18,8 +18,10 @@ class NaiveAdaptive(Method):
     defaults = {"beta": 0.5, "eps": 0.0}
     symbols = {"state.v": "s_k"}
     formulas = (
-        "s_k = 0 at first, kept; s_k <- beta s_k + (1 - beta) g^2; v <- v - lr g / (sqrt(s_k) + "
-        "eps), 0 / 0 = 0; w <- mean of v over the cohort"
+        "first: s_k = 0, kept",
+        "step: s_k <- beta s_k + (1 - beta) g^2",
+        "step: v <- v - lr g / (sqrt(s_k) + eps), 0 / 0 = 0",
+        "server: w <- mean of v over the cohort",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -59,9 +61,12 @@ class LocalAdam(Method):
         "state.t": "local steps so far (state: persist)",
     }
     formulas = (
-        "m = s = 0 and t = 0 at first, kept (state: reset: at the start of every round); t <- t + "
-        "1; m <- beta1 m + (1 - beta1) g; s <- beta2 s + (1 - beta2) g^2; v <- v - lr (m / (1 - "
-        "beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps); server as FedAvg"
+        "first: m = s = 0 and t = 0, kept; state reset: at the start of every round",
+        "step: t <- t + 1",
+        "step: m <- beta1 m + (1 - beta1) g",
+        "step: s <- beta2 s + (1 - beta2) g^2",
+        "step: v <- v - lr (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)",
+        "server: as FedAvg",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -125,11 +130,22 @@ class FedCada(Method):
         "server.t": "rounds so far",
     }
     formulas = (
-        "M = S = 0 at first; a client starts from m = M, s = S; m <- beta1 m + (1 - beta1) g; "
-        "s <- beta2 s + (1 - beta2) g^2; v <- v - lr (m / D(beta1^t)) / (sqrt(s / D(beta2^t)) + "
-        "eps), t the round from 1 (counter step: the client's local step from 1, over all rounds); "
-        "D(z): plus 1 + z, square 1 + z^2, sin 1 + sin z, sqrt 1 + sqrt z, identity 1, adam 1 - z; "
-        "w <- w - server_lr sum_k p_k Delta_k; M <- sum_k p_k m_k; S <- sum_k p_k s_k"
+        "first: M = S = 0",
+        "client: starts from m = M, s = S",
+        "step: m <- beta1 m + (1 - beta1) g",
+        "step: s <- beta2 s + (1 - beta2) g^2",
+        "step: v <- v - lr (m / D(beta1^t)) / (sqrt(s / D(beta2^t)) + eps)",
+        "counter round: t the round, from 1",
+        "counter step: t the client's local step, from 1, over all rounds",
+        "adjust plus: D(z) = 1 + z",
+        "adjust square: D(z) = 1 + z^2",
+        "adjust sin: D(z) = 1 + sin z",
+        "adjust sqrt: D(z) = 1 + sqrt z",
+        "adjust identity: D(z) = 1",
+        "adjust adam: D(z) = 1 - z",
+        "w <- w - server_lr sum_k p_k Delta_k",
+        "M <- sum_k p_k m_k",
+        "S <- sum_k p_k s_k",
     )
 
     def server_init(self, w: Array) -> State:
@@ -200,15 +216,31 @@ class FaFed(Method):
         "server.t": "t, mean number of steps so far",
     }
     formulas = (
-        "Before the first round every client sends g and g^2 of one batch at w^0: m and s are "
-        "their means; init_step plain: w <- w - lr m, adaptive: w <- w - lr m / (sqrt(s) + rho), "
-        "none: w stays. A = sqrt(s) + rho of the broadcast s. Local step, one batch: g at v, h at "
-        "the iterate before it (the client's own also across rounds; w^0 at first; variant "
-        "stateless: v in the first step of a round); m_k <- g + (1 - alpha) (m_k - ext h); s_k <- "
-        "beta s_k + (1 - beta) g^2; v <- v - lr m_k / A, but not after the last gradient of a "
-        "round (variant code: also then). Server: means of v, m_k, s_k; then w <- mean v - lr m / "
-        "(sqrt(s) + rho) with the new m, s (variant code: w <- mean v). decay_w: rate lr / "
-        "(decay_w + t)^(1/3), t the steps so far, this one included"
+        (
+            "before the first round: every client sends g and g^2 of one batch at w^0; m, s are "
+            "their means"
+        ),
+        "init_step plain: then w <- w - lr m",
+        "init_step adaptive: then w <- w - lr m / (sqrt(s) + rho)",
+        "init_step none: w stays",
+        "A = sqrt(s) + rho of the broadcast s",
+        "step, one batch: g at v, h at the iterate before it (the client's own also across rounds)",
+        "the iterate before the first is w^0; variant stateless: v in the first step of a round",
+        "step: m_k <- g + (1 - alpha) (m_k - ext h)",
+        "step: s_k <- beta s_k + (1 - beta) g^2",
+        (
+            "step: v <- v - lr m_k / A, but not after the last gradient of a round (variant code: "
+            "also then)"
+        ),
+        "server: m, s <- means of m_k, s_k",
+        (
+            "server: w <- mean v - lr m / (sqrt(s) + rho) with the new m, s (variant code: w <- "
+            "mean v)"
+        ),
+        (
+            "decay_w: lr / (decay_w + t)^(1/3) in the place of lr, t the steps so far, this one "
+            "included; t = 0 for init_step"
+        ),
     )
     adaptive = True
 
@@ -305,11 +337,21 @@ class Stem(FaFed):
         "server.t": "t, mean number of steps so far",
     }
     formulas = (
-        "Before the first round every client sends the gradient g of one batch at w^0: m is their "
-        "mean; init_step plain: w <- w - lr m, none: w stays. Local step, one batch: g at v, h at "
-        "the iterate before it (the client's own also across rounds; w^0 at first); m_k <- g + (1 "
-        "- alpha) (m_k - h); v <- v - lr m_k. Server: means of v and m_k. decay_w: rate lr / "
-        "(decay_w + t)^(1/3), t the steps so far, this one included"
+        (
+            "before the first round: every client sends the gradient g of one batch at w^0; m is "
+            "their mean"
+        ),
+        "init_step plain: then w <- w - lr m",
+        "init_step none: w stays",
+        "step, one batch: g at v, h at the iterate before it (the client's own also across rounds)",
+        "the iterate before the first is w^0",
+        "step: m_k <- g + (1 - alpha) (m_k - h)",
+        "step: v <- v - lr m_k",
+        "server: w, m <- means of v, m_k",
+        (
+            "decay_w: lr / (decay_w + t)^(1/3) in the place of lr, t the steps so far, this one "
+            "included; t = 0 for init_step"
+        ),
     )
     adaptive = False
 
@@ -324,8 +366,9 @@ class FedSps(Method):
 
     defaults = {"c": 0.5, "gamma_b": 1.0, "l_star": 0.0}
     formulas = (
-        "F and g of the same batch: v <- v - min(max(F - l_star, 0) / (c |g|^2), gamma_b) g; "
-        "w <- mean of v over the cohort"
+        "step: F and g of the same batch",
+        "step: v <- v - min(max(F - l_star, 0) / (c |g|^2), gamma_b) g",
+        "server: w <- mean of v over the cohort",
     )
 
     def train(self, visit: Visit) -> Array:

@@ -16,14 +16,17 @@ class FedAvg(Method):
     """McMahan et al. 2017."""
 
     defaults = {"server_lr": 1.0, "weights": "size"}
-    formulas = "w <- w - server_lr sum_k p_k Delta_k"
+    formulas = ("w <- w - server_lr sum_k p_k Delta_k",)
 
 
 class FedProx(Method):
     """Li et al. 2020."""
 
     defaults = {"mu": 0.1, "server_lr": 1.0, "weights": "size"}
-    formulas = "local gradient g + mu (v - w); server as FedAvg"
+    formulas = (
+        "step: local gradient g + mu (v - w)",
+        "server: as FedAvg",
+    )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
         pull = self.o.mu * (w - visit.message["w"])
@@ -40,9 +43,10 @@ class FedNova(Method):
         "server.momentum": "b (server_momentum above 0)",
     }
     formulas = (
-        "a_k = tau_k, with local momentum r: sum over j = 1..tau_k of (1 - r^j) / (1 - r); "
-        "d = (sum_k p_k a_k) (sum_k p_k Delta_k / a_k); b <- server_momentum b + d, 0 at first; "
-        "w <- w - b"
+        "a_k = tau_k; with local momentum r: sum over j = 1..tau_k of (1 - r^j) / (1 - r)",
+        "d = (sum_k p_k a_k) (sum_k p_k Delta_k / a_k)",
+        "b <- server_momentum b + d, b = 0 at first",
+        "w <- w - b",
     )
 
     def server_init(self, w: Array) -> State:
@@ -77,9 +81,13 @@ class Scaffold(Method):
         "server.c": "c",
     }
     formulas = (
-        "c = c_k = 0 at first; local gradient g + c - c_k; then option 2: c_k+ = c_k - c + "
-        "Delta_k / (tau_k lr), option 1: c_k+ = gradient of F_k at w; "
-        "w <- w - server_lr sum_k p_k Delta_k; c <- c + (C / N) sum_k p_k (c_k+ - c_k)"
+        "first: c = c_k = 0",
+        "step: local gradient g + c - c_k",
+        "option 2: c_k+ = c_k - c + Delta_k / (tau_k lr)",
+        "option 1: c_k+ = gradient of F_k at w, the received model",
+        "w <- w - server_lr sum_k p_k Delta_k",
+        "c <- c + (C / N) sum_k p_k (c_k+ - c_k)",
+        "c_k <- c_k+",
     )
 
     def server_init(self, w: Array) -> State:
@@ -125,8 +133,10 @@ class QFedAvg(Losses):
     defaults = {"q": 1.0, "L": None}
     symbols = {"upload.loss": "F_k(w)"}
     formulas = (
-        "F = F_k(w) + 1e-10; L = 1 / lr if null; g_k = L Delta_k; "
-        "h_k = q F^(q-1) |g_k|^2 + L F^q; w <- w - sum_k F^q g_k / sum_k h_k"
+        "F = F_k(w) + 1e-10",
+        "g_k = L Delta_k, L null: 1 / lr",
+        "h_k = q F^(q-1) |g_k|^2 + L F^q",
+        "w <- w - sum_k F^q g_k / sum_k h_k",
     )
 
     def server_step(self, server: State, visits: list[Visit]) -> State:
@@ -144,7 +154,10 @@ class Term(Losses):
 
     defaults = {"t": 1.0, "weights": "uniform", "server_lr": 1.0}
     symbols = {"upload.loss": "F_k(w)"}
-    formulas = "o_k = p_k exp(t F_k(w)) / their sum; w <- w - server_lr sum_k o_k Delta_k"
+    formulas = (
+        "o_k = p_k exp(t F_k(w)) / their sum",
+        "w <- w - server_lr sum_k o_k Delta_k",
+    )
 
     def server_step(self, server: State, visits: list[Visit]) -> State:
         tilted = self.share(visits) * np.exp(self.o.t * stacked(visits, "loss"))
@@ -162,9 +175,15 @@ class Afl(Losses):
         "server.mean": "mean of the models of all rounds",
     }
     formulas = (
-        "l = 1/N at first; w <- w - sum_k l_k Delta_k, l renormalised over the cohort (uniform if "
-        "it is 0 there); then l_k <- l_k + lr_lambda F_k(w) for the cohort, with the old w, and l "
-        "<- its Euclidean projection onto the simplex; judged with average: the mean of the models"
+        "first: l = 1/N",
+        (
+            "w <- w - sum_k l_k Delta_k, l divided by its sum over the cohort (uniform if it is 0 "
+            "there)"
+        ),
+        "then l_k <- l_k + lr_lambda F_k(w) for the cohort, with the old w",
+        "l <- its Euclidean projection onto the simplex",
+        "judged: w; average: the mean of the models after all rounds so far",
+        "partial: whether clients may be absent; the formulas are the same",
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -202,8 +221,9 @@ class FedSam(Method):
 
     defaults = {"rho": 0.1, "server_lr": 1.0, "weights": "uniform"}
     formulas = (
-        "u = v + rho g / |g| (u = v if g = 0); local gradient: that of the same batch at u; "
-        "server as FedAvg"
+        "step: u = v + rho g / |g| (u = v if g = 0)",
+        "step: local gradient that of the same batch at u",
+        "server: as FedAvg",
     )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
@@ -225,8 +245,10 @@ class FedCm(Method):
     defaults = {"alpha": 0.1, "server_lr": 1.0, "weights": "uniform"}
     symbols = {"receives.m": "m", "server.m": "m, the mean gradient of the last cohort"}
     formulas = (
-        "m = 0 at first; local gradient alpha g + (1 - alpha) m; "
-        "m <- sum_k p_k Delta_k / (lr tau_k); w <- w - server_lr sum_k p_k Delta_k"
+        "first: m = 0",
+        "step: local gradient alpha g + (1 - alpha) m",
+        "m <- sum_k p_k Delta_k / (lr tau_k)",
+        "w <- w - server_lr sum_k p_k Delta_k",
     )
 
     def server_init(self, w: Array) -> State:
@@ -255,7 +277,13 @@ class MoFedSam(FedCm):
     """Qu et al. 2022."""
 
     defaults = {"rho": 0.1, "alpha": 0.1, "server_lr": 1.0, "weights": "uniform"}
-    formulas = "FedCM with FedSAM's gradient in the place of g"
+    formulas = (
+        "first: m = 0",
+        "step: u = v + rho g / |g| (u = v if g = 0), h the gradient of the same batch at u",
+        "step: local gradient alpha h + (1 - alpha) m",
+        "m <- sum_k p_k Delta_k / (lr tau_k)",
+        "w <- w - server_lr sum_k p_k Delta_k",
+    )
 
     def own_gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
         g = self.batch_gradient(visit, w, batch)
@@ -281,10 +309,13 @@ class MimeLite(Method):
         "server.v": "s (base: adam)",
     }
     formulas = (
-        "m = s = 0 at first; local gradient u = (1 - beta1) g + beta1 m, with base adam "
-        "u / (sqrt(s) + eps), m and s constant; then with c = sum_k p_k grad F_k(w), at the old w: "
-        "m <- beta1 m + (1 - beta1) c, s <- beta2 s + (1 - beta2) c^2; "
-        "w <- w - server_lr sum_k p_k Delta_k"
+        "first: m = s = 0",
+        "step: local gradient u = (1 - beta1) g + beta1 m; m and s do not move in the steps",
+        "base adam: local gradient u / (sqrt(s) + eps)",
+        "c = sum_k p_k grad F_k(w), at the old w",
+        "m <- beta1 m + (1 - beta1) c",
+        "s <- beta2 s + (1 - beta2) c^2",
+        "w <- w - server_lr sum_k p_k Delta_k",
     )
 
     def server_init(self, w: Array) -> State:
@@ -325,8 +356,13 @@ class FedExp(Method):
     defaults = {"eps": 0.001, "eps_per_client": False, "average": True, "weights": "size"}
     symbols = {"server.mean": "mean of the last two models; in round 1 the model"}
     formulas = (
-        "d = sum_k p_k Delta_k; e = max(1, sum_k p_k |Delta_k|^2 / (2 (|d|^2 + eps))), eps times C "
-        "with eps_per_client; w <- w - e d; judged: (new w + old w) / 2 from round 2 on"
+        "d = sum_k p_k Delta_k",
+        (
+            "e = max(1, sum_k p_k |Delta_k|^2 / (2 (|d|^2 + eps))); eps_per_client: C eps in the "
+            "place of eps"
+        ),
+        "w <- w - e d",
+        "judged: w; average: (new w + old w) / 2 from round 2 on",
     )
 
     def server_init(self, w: Array) -> State:
@@ -358,9 +394,13 @@ class FedDyn(Method):
         "server.mean": "mean of the cohort's local models",
     }
     formulas = (
-        "u_k = u = 0 at first; local gradient g + a_k (v - w + u_k), a_k = alpha, with weights "
-        "size alpha n / (N n_k), n the examples of all N clients; u_k <- u_k - Delta_k; "
-        "u <- u - (1/N) sum_k Delta_k; w <- w - (1/C) sum_k Delta_k + u, with the new u"
+        "first: u_k = u = 0",
+        "step: local gradient g + a_k (v - w + u_k), a_k = alpha",
+        "weights size: a_k = alpha n / (N n_k), n the examples of all N clients",
+        "u_k <- u_k - Delta_k",
+        "u <- u - (1/N) sum_k Delta_k",
+        "w <- w - (1/C) sum_k Delta_k + u, with the new u",
+        "judged: w; deploy mean: server.mean, old w - (1/C) sum_k Delta_k",
     )
 
     def server_init(self, w: Array) -> State:
@@ -403,10 +443,12 @@ class FedSpeed(Method):
         "server.mean": "mean of the cohort's local models (server: all)",
     }
     formulas = (
-        "u_k = 0 at first; h the gradient at v + rho g / |g| on the same batch; local gradient "
-        "(1 - alpha) g + alpha h + prox (v - w + u_k); u_k <- u_k - Delta_k; server cohort: w <- "
-        "mean of v_k + u_k over the cohort; all: w <- (mean of v_k over the cohort) + (mean of u_k "
-        "over all N)"
+        "first: u_k = 0",
+        "step: h the gradient of the same batch at v + rho g / |g|",
+        "step: local gradient (1 - alpha) g + alpha h + prox (v - w + u_k)",
+        "u_k <- u_k - Delta_k",
+        "server cohort: w <- mean of v_k + u_k over the cohort",
+        "server all: w <- (mean of v_k over the cohort) + (mean of u_k over all N)",
     )
 
     def server_init(self, w: Array) -> State:

@@ -37,11 +37,14 @@ class FedFa(Method):
         "server.t": "rounds so far",
     }
     formulas = (
-        "local momentum gamma_c, from 0 in every round; a_k = accuracy / their sum (1/C if all are "
-        "0; c for an accuracy of 0), f_k = count / their sum, A_k = -log2 a_k and B_k = -log2(1 - "
-        "f_k), each divided by its sum; e = sum_k (alpha A_k + beta B_k) v_k; m <- gamma_s m + "
-        "(1 - gamma_s) (e - w), m = 0 at first; w <- e + server_sign server_lr m in every b-th "
-        "round, else e; server_lr null: lr"
+        "step: local momentum gamma_c, from 0 in every round",
+        "a_k = accuracy / their sum (1/C if all are 0; c for an accuracy of 0)",
+        "f_k = count / their sum",
+        "A_k = -log2 a_k and B_k = -log2(1 - f_k), each divided by its sum",
+        "e = sum_k (alpha A_k + beta B_k) v_k",
+        "m <- gamma_s m + (1 - gamma_s) (e - w), m = 0 at first",
+        "w <- e + server_sign server_lr m in every b-th round, else e",
+        "server_lr null: lr",
     )
 
     @property
@@ -98,8 +101,10 @@ class FedMgda(Method):
 
     defaults = {"eps": 0.5, "server_lr": 1.0, "normalize": True, "prior": "size"}
     formulas = (
-        "u_k = Delta_k / |Delta_k| (Delta_k if not normalize); l minimises |sum_k l_k u_k|^2 on "
-        "the simplex with |l_k - p_k| <= eps, p by prior; w <- w - server_lr sum_k l_k u_k"
+        "u_k = Delta_k / |Delta_k|; normalize false: Delta_k",
+        "l minimises |sum_k l_k u_k|^2 on the simplex with |l_k - p_k| <= eps",
+        "prior size: p_k by size; prior uniform: 1/C",
+        "w <- w - server_lr sum_k l_k u_k",
     )
 
     def server_step(self, server: State, visits: list[Visit]) -> State:
@@ -119,9 +124,12 @@ class AdaFed(Method):
     defaults = {"gamma": 1.0, "server_lr": 1.0, "loss_at": "before", "normalize_loss": "none"}
     symbols = {"upload.loss": "f_k = F_k(w), with loss_at: after F_k(v)"}
     formulas = (
-        "f_k divided by their mean if normalize_loss is mean; s_k = |f_k|^gamma; e_1 = Delta_1 / "
-        "s_1, e_k = (Delta_k - sum_{i<k} a_i e_i) / (s_k - sum_{i<k} a_i), a_i = Delta_k.e_i / "
-        "e_i.e_i; l_k = |e_k|^-2 / their sum; w <- w - server_lr sum_k l_k e_k"
+        "normalize_loss mean: f_k divided by their mean",
+        "s_k = |f_k|^gamma",
+        "e_1 = Delta_1 / s_1",
+        "e_k = (Delta_k - sum_{i<k} a_i e_i) / (s_k - sum_{i<k} a_i), a_i = Delta_k.e_i / e_i.e_i",
+        "l_k = |e_k|^-2 / their sum",
+        "w <- w - server_lr sum_k l_k e_k",
     )
 
     def finish(self, visit: Visit, w: Array) -> None:
@@ -167,12 +175,20 @@ class AdaFedAdam(Method):
         "server.t": "rounds so far",
     }
     formulas = (
-        "r = |Delta_k| / |grad F_k(w)|; U_k = Delta_k / r; C_k = max(ln(r / lr) + 1, 0.1); o_k = "
-        "n_k F_k(w)^alpha / their sum, with inverse_rate: ratio (F_k(w) / (F_k(w^0) + 1e-10)) in "
-        "the place of F_k(w); g = sum_k o_k U_k; C = sum_k o_k C_k; b1 = beta1^C, b2 = beta2^C; "
-        "c_m <- c_m b1, c_v <- c_v b2 (1 at first); m <- b1 m + (1 - b1) g, s <- b2 s + (1 - b2) "
-        "g^2 (0 at first); w <- w - C server_lr (m / (1 - c_m)) / (sqrt(s / (1 - c_v)) + eps), "
-        "without C if step_scale is one"
+        "first: c_m = c_v = 1, m = s = 0",
+        "r = |Delta_k| / |grad F_k(w)|",
+        "U_k = Delta_k / r",
+        "C_k = max(ln(r / lr) + 1, 0.1)",
+        "o_k = n_k F_k(w)^alpha / their sum",
+        "inverse_rate ratio: F_k(w) / (F_k(w^0) + 1e-10) in the place of F_k(w)",
+        "g = sum_k o_k U_k; here C = sum_k o_k C_k",
+        "b1 = beta1^C, b2 = beta2^C",
+        "c_m <- c_m b1, c_v <- c_v b2",
+        "m <- b1 m + (1 - b1) g",
+        "s <- b2 s + (1 - b2) g^2",
+        "w <- w - C server_lr (m / (1 - c_m)) / (sqrt(s / (1 - c_v)) + eps)",
+        "step_scale one: 1 in the place of the factor C of this step",
+        "step_scale certainty_after_6: 1 in its place in rounds 1 to 6",
     )
 
     def server_init(self, w: Array) -> State:
@@ -219,8 +235,11 @@ class PropFair(Method):
 
     defaults = {"M": 2.0, "eps": 0.2, "tail": "huber", "server_lr": 1.0, "weights": "size"}
     formulas = (
-        "F the loss of the batch; local gradient g / (M - F) if M - F >= eps, else g / eps (tail: "
-        "huber) or g / M (tail: scaled); server as FedAvg"
+        "F: the loss of the batch",
+        "step: local gradient g / (M - F) if M - F >= eps",
+        "tail huber: else g / eps",
+        "tail scaled: else g / M",
+        "server: as FedAvg",
     )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
@@ -240,10 +259,13 @@ class Gifair(Losses):
         "server.known": "whether a client has taken part (rank_at: last)",
     }
     formulas = (
-        "r_k = sum_j sign(F_k(w) - F_j(w)) over the cohort; l = share min p / (C - 1); form "
-        "server: w <- w - sum_k (p_k + l r_k) Delta_k; form local: client k's rate is lr (1 + l "
-        "r_k / p_k), and w <- w - sum_k p_k Delta_k; rank_at last: the losses of the clients' last "
-        "rounds, sign 0 for a pair of which one has not taken part before"
+        "r_k = sum_j sign(F_k(w) - F_j(w)) over the cohort",
+        "l = share min p / (C - 1)",
+        "form server: w <- w - sum_k (p_k + l r_k) Delta_k",
+        "form local: client k's rate is lr (1 + l r_k / p_k)",
+        "form local: w <- w - sum_k p_k Delta_k",
+        "rank_at last: the losses of the clients' last rounds in the place of F(w)",
+        "rank_at last: sign 0 for a pair of which one has not taken part before",
     )
 
     def server_init(self, w: Array) -> State:
@@ -298,12 +320,15 @@ class FedFv(Losses):
         "server.last": "the rounds that they are of, from 1; -1 for none",
     }
     formulas = (
-        "order: clients by ascending F_k(w); kept: the last C - ceil((C - 1)(1 - alpha)) of them, "
-        "none if alpha = 0. For k not kept h_k = Delta_k, and for j in order, j not k: if "
-        "Delta_j.h_k < 0, h_k <- h_k - (Delta_j.h_k / |Delta_j|^2) Delta_j; kept: h_k = Delta_k. "
-        "g = mean of h_k. In round t >= tau (from 1), for a = tau - 1, ..., 0 (history paper: "
-        "tau, ..., 1): s = sum of the last updates of round t - a with g.Delta < 0; if g.s < 0, "
-        "g <- g - (g.s / |s|^2) s. w <- w - server_lr g |mean of Delta_k| / |g|"
+        "order: clients by ascending F_k(w)",
+        "kept: the last C - ceil((C - 1)(1 - alpha)) of them, none if alpha = 0; h_k = Delta_k",
+        "k not kept: h_k = Delta_k, then for j in order, j not k:",
+        "if Delta_j.h_k < 0: h_k <- h_k - (Delta_j.h_k / |Delta_j|^2) Delta_j",
+        "g = mean of h_k",
+        "in round t >= tau (from 1), for a = tau - 1, ..., 0 (history paper: tau, ..., 1):",
+        "s = sum of the last updates of round t - a with g.Delta < 0",
+        "if g.s < 0: g <- g - (g.s / |s|^2) s",
+        "w <- w - server_lr g |mean of Delta_k| / |g|",
     )
 
     def server_init(self, w: Array) -> State:
@@ -398,14 +423,31 @@ class FedMdfg(Losses):
         "server.last_id": "the last cohort",
     }
     formulas = (
-        "G_k = Delta_k (source gradient: grad F_k(w)), scaled to their mean length. Expected loss "
-        "of a client: its first loss, then, in rounds in which the loss is not above it, the mean "
-        "of what it was, weighted by the earlier participations, and of the loss. Guidance: the "
-        "angle of F to (1, ..., 1) is above theta degrees, or (force) the losses of some, not all, "
-        "clients of the cohort are above their expected losses. Rows: the G_k; under guidance "
-        "sum_k h_k G_k, h = (o.f) f - o of unit length, f = F / |F|, o = 1 / sqrt(C); the last "
-        "round's G_k of clients that are absent now. d = the shortest point of the rows' convex "
-        "hull, times |mean G_k| / |d|; w <- w - server_lr d (source gradient: lr server_lr d)"
+        "G_k = Delta_k (source gradient: grad F_k(w)), scaled to their mean length",
+        (
+            "expected loss of a client: its first loss; then, in rounds in which the loss is not "
+            "above it, the mean of what it was, weighted by the earlier participations, and of the"
+            " loss"
+        ),
+        (
+            "guidance: if the angle of F to (1, ..., 1) is above theta degrees, or (force) the "
+            "losses of some, not all, clients of the cohort are above their expected losses"
+        ),
+        "rows: the G_k; the last round's G_k of clients that are absent now",
+        "rows, under guidance: also sum_k h_k G_k, h = (o.f) f - o of unit length",
+        "f = F / |F|, o = 1 / sqrt(C)",
+        "q = the shortest point of the rows' convex hull; d = q |mean G_k| / |q|",
+        "source gradient: no local steps",
+        "w <- w - a d; b = server_lr (source gradient: lr server_lr)",
+        "step fixed: a = b",
+        "step search: a is one of 2^s b, 2^s b / 2, ... down to 2^-s b |q| / |d|",
+        "step search: they begin at b, not 2^s b, if a client of the last cohort is absent",
+        (
+            "step search: the first with F_k(w) - F_k(w - a d) >= armijo a G_k.d for every k of "
+            "the cohort, and, under guidance, a smaller angle of F(w - a d) to (1, ..., 1) than "
+            "that of F(w)"
+        ),
+        "step search, else: the first that lowers sum_k F_k; else that with the least sum",
     )
 
     def server_init(self, w: Array) -> State:
@@ -533,14 +575,21 @@ class Drfa(Losses):
         "server.steps": "mean number of local steps of the last cohort",
     }
     formulas = (
-        "l = 1/N at first (init size: n_k / n). w <- w - sum_k l_k Delta_k, l renormalised over "
-        "the cohort. Mixture: l_k <- l_k + gamma decay^t T (N / C) F_k for the measured cohort, T "
-        "the mean number of local steps, then projected onto the simplex; floor: max(l, floor) / "
-        "its sum. snapshot start: with F_k(w) of this round, after the step of w, t = 1, 2, ...; "
-        "snapshot end: with F_k(w) of the next round, before its step, with the t and T of the "
-        "round before. A number of steps, or snapshot_weights uniform (all clients take part): "
-        "after the step of w, with F_k of sum_k s_k (v of client k after that many steps, or its "
-        "last v), s = l of the step or 1/N"
+        "first: l = 1/N (init size: n_k / n)",
+        "w <- w - sum_k l_k Delta_k, l divided by its sum over the cohort",
+        "mixture: l_k <- l_k + gamma decay^t T (N / C) F_k for the measured cohort",
+        "mixture: T is the mean number of local steps",
+        "mixture: l <- its Euclidean projection onto the simplex; floor: max(l, floor) / its sum",
+        "snapshot start: with F_k(w) of this round, after the step of w, t = 1, 2, ...",
+        (
+            "snapshot end: with F_k(w) of the next round, before its step, with the t and T of the"
+            " round before"
+        ),
+        (
+            "snapshot a number, or snapshot_weights uniform (all clients take part): after the "
+            "step of w, with F_k of sum_k s_k (v of client k after that many steps, or its last v)"
+        ),
+        "snapshot_weights lambda: s = l of the step; snapshot_weights uniform: s = 1/N",
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -607,12 +656,17 @@ class FedHeal(Method):
         "server.gained": "the sum of all i, by client",
     }
     formulas = (
-        "mask: 1 in the first participation, later 1 where s_k (Delta_k >= 0) or 1 - s_k "
-        "(Delta_k < 0) is above the threshold; then s_k <- (s_k count + [Delta_k >= 0]) / (count + "
-        "1). Server: e_k = |mask Delta_k| (distance tensor: sum of the norms of the model's "
-        "tensors); i_k <- (1 - beta) i_k + beta e_k / sum_j e_j for the cohort (0 at first); a_k = "
-        "1/C + sum of all i_k so far, p_k = a_k / their sum over the cohort; every entry: w <- w - "
-        "sum_k p_k mask Delta_k / sum_k p_k mask, unchanged if nobody sends it"
+        "mask: 1 in the first participation",
+        "mask, later: 1 where s_k (Delta_k >= 0) or 1 - s_k (Delta_k < 0) is above the threshold",
+        "then s_k <- (s_k count + [Delta_k >= 0]) / (count + 1)",
+        "e_k = |mask Delta_k| (distance tensor: sum of the norms of the model's tensors)",
+        "i_k <- (1 - beta) i_k + beta e_k / sum_j e_j for the cohort, 0 at first",
+        "a_k = 1/C + sum of all i_k so far",
+        "p_k = a_k / their sum over the cohort",
+        (
+            "every entry: w <- w - sum_k p_k mask Delta_k / sum_k p_k mask, unchanged if nobody "
+            "sends it"
+        ),
     )
 
     def server_init(self, w: Array) -> State:

@@ -14,8 +14,10 @@ class FedLc(Method):
 
     defaults = {"tau": 1.0, "floor": 0.0, "server_lr": 1.0, "weights": "size"}
     formulas = (
-        "cross-entropy of the logits minus tau n_c^(-1/4), n_c the client's training examples of "
-        "class c, floor for none; with floor 0 such a class leaves the softmax; server as FedAvg"
+        "loss: cross-entropy of the logits minus tau n_c^(-1/4)",
+        "n_c: the client's training examples of class c, floor for none",
+        "floor 0: a class without examples leaves the softmax",
+        "server: as FedAvg",
     )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
@@ -31,8 +33,9 @@ class FedNtd(Method):
 
     defaults = {"beta": 1.0, "tau": 1.0, "server_lr": 1.0, "weights": "size"}
     formulas = (
-        "q, r: softmax over the classes other than the label of logits / tau of v and of w; loss: "
-        "cross-entropy + beta tau^2 sum_c r_c ln(r_c / q_c), r constant; server as FedAvg"
+        "q, r: softmax over the classes other than the label, of logits / tau of v and of w",
+        "loss: cross-entropy + beta tau^2 sum_c r_c ln(r_c / q_c), r constant",
+        "server: as FedAvg",
     )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
@@ -52,10 +55,13 @@ class FedDecorr(Method):
 
     defaults = {"coef": 0.1, "form": "code", "server_lr": 1.0, "weights": "size"}
     formulas = (
-        "z [B, D] the inputs of the last layer on the batch; u = (z - mean) / sqrt(variance with B "
-        "- 1, plus 1e-8); G = u'u; loss: cross-entropy + coef (form code: mean over i not j of "
-        "G_ij^2, divided by B; form paper: sum of all (G_ij / (B - 1))^2 / D^2); B = 1: "
-        "cross-entropy; server as FedAvg"
+        "z [B, D]: the inputs of the last layer on the batch",
+        "u = (z - mean) / sqrt(variance with B - 1, plus 1e-8)",
+        "G = u'u",
+        "loss: cross-entropy + coef R; B = 1: cross-entropy",
+        "form code: R = mean over i not j of G_ij^2, divided by B",
+        "form paper: R = sum of all (G_ij / (B - 1))^2 / D^2",
+        "server: as FedAvg",
     )
 
     def gradient(self, visit: Visit, w: Array, batch: Batch) -> Array:
@@ -95,9 +101,11 @@ class Moon(Method):
         "state.trained": "whether the client has taken part",
     }
     formulas = (
-        "z, z_g, z_p: inputs of the last layer under v, w and the client's last local model; loss "
-        "of an example: cross-entropy + mu ln(1 + exp((cos(z, z_p) - cos(z, z_g)) / tau)), z_g and "
-        "z_p constant; in a client's first participation the cross-entropy alone; server as FedAvg"
+        "z, z_g, z_p: inputs of the last layer under v, w and the client's last local model",
+        "loss: cross-entropy + mu ln(1 + exp((cos(z, z_p) - cos(z, z_g)) / tau)), by example",
+        "z_g and z_p are constants",
+        "a client's first participation: the cross-entropy alone",
+        "server: as FedAvg",
     )
 
     def client_init(self, k: int, w: Array) -> State:

@@ -17,9 +17,12 @@ class Ditto(Method):
     defaults = {"lam": 0.1, "personal_lr": None, "personal_epochs": None, "weights": "size"}
     symbols = {"state.personal": "u_k, the personal model", "personal_steps.w": "u_k"}
     formulas = (
-        "u_k = w^0 at first, kept; w as in FedAvg; then, on the personal batches, u_k <- u_k - "
-        "personal_lr (g + lam (u_k - w)), g at u_k, w the received model; personal_lr null: lr; "
-        "personal_epochs null: as many as for w; judged: u_k"
+        "first: u_k = w^0, kept",
+        "w: as FedAvg",
+        "then, on the personal batches: u_k <- u_k - personal_lr (g + lam (u_k - w)), g at u_k",
+        "w is the received model there; personal_lr null: lr",
+        "personal_epochs null: as many epochs as for w; the schedule has the batches",
+        "judged: u_k",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -58,9 +61,12 @@ class PFedMe(Method):
     }
     symbols = {"steps.personal": "u", "state.personal": "u_k, the last u; w^0 at first"}
     formulas = (
-        "u = v = w at the start of a round; step, one batch: (start: reset: u = v;) inner times u "
-        "<- u - personal_lr (g + lam (u - v)), g at u; then v <- v - lr lam (v - u); "
-        "w <- w - beta sum_k p_k Delta_k; judged: u_k"
+        "start of a round: u = v = w",
+        "step, one batch: inner times u <- u - personal_lr (g + lam (u - v)), g at u",
+        "start reset: u = v before them, in every step",
+        "step: then v <- v - lr lam (v - u)",
+        "w <- w - beta sum_k p_k Delta_k",
+        "judged: u_k, the client's last u",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -101,10 +107,13 @@ class Apfl(Method):
         "state.alpha": "a_k",
     }
     formulas = (
-        "u_k = w^0 and a_k = alpha at first, kept; step, one batch, both gradients before either "
-        "model moves: y = a_k u_k + (1 - a_k) v; v <- v - lr g(v); u_k <- u_k - lr a_k g(y); "
-        "adaptive: before the first step of a round, on its batch, a_k <- a_k - lr (u_k - v).g(y), "
-        "clipped to [0, 1]; server as FedAvg; judged: a_k u_k + (1 - a_k) w, with the new w"
+        "first: u_k = w^0 and a_k = alpha, kept",
+        "step, one batch, both gradients before either model moves: y = a_k u_k + (1 - a_k) v",
+        "step: v <- v - lr g(v); u_k <- u_k - lr a_k g(y)",
+        "adaptive: first, once in a round, on the batch of step 1: a_k <- a_k - lr (u_k - v).g(y)",
+        "adaptive: a_k is then clipped to [0, 1]",
+        "server: as FedAvg",
+        "judged: a_k u_k + (1 - a_k) w, with the new w",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -152,9 +161,12 @@ class FedAmp(Method):
         "server.w": "their mean",
     }
     formulas = (
-        "w_k = w^0 at first; x_kj = alpha exp(-|w_k - w_j|^2 / sigma) / sigma for j not k; client "
-        "k receives u_k = (1 - sum_j x_kj) w_k + sum_j x_kj w_j and takes its steps from its own "
-        "w_k along g + (lam / alpha) (v - u_k); judged: w_k"
+        "first: w_k = w^0",
+        "x_kj = alpha exp(-|w_k - w_j|^2 / sigma) / sigma for j not k",
+        "client k receives u_k = (1 - sum_j x_kj) w_k + sum_j x_kj w_j",
+        "step, from its own w_k: local gradient g + (lam / alpha) (v - u_k)",
+        "w_k <- v",
+        "judged: w_k",
     )
 
     def server_init(self, w: Array) -> State:
@@ -255,9 +267,10 @@ class FedPer(Parts):
 
     defaults = {"server_lr": 1.0, "weights": "size"}
     formulas = (
-        "the last layer (weight and bias) is personal: every client keeps its own, from w^0 on; "
-        "local steps move both parts; the server averages the rest as FedAvg; judged: the server's "
-        "part with the client's own"
+        "the last layer (weight and bias) is personal: every client keeps its own, from w^0 on",
+        "step: moves both parts",
+        "server: FedAvg of the other layers",
+        "judged: the server's part with the client's own",
     )
 
 
@@ -266,9 +279,10 @@ class LgFedAvg(Parts):
 
     defaults = {"server_lr": 1.0, "weights": "uniform"}
     formulas = (
-        "all but the last layer is personal: every client keeps its own, from w^0 on; local steps "
-        "move both parts; the server averages the last layer as FedAvg; judged: the server's part "
-        "with the client's own"
+        "all but the last layer is personal: every client keeps its own, from w^0 on",
+        "step: moves both parts",
+        "server: FedAvg of the last layer",
+        "judged: the server's part with the client's own",
     )
 
     def kept_entries(self) -> Array:
@@ -280,8 +294,11 @@ class FedRep(Parts):
 
     defaults = {"body_epochs": 1, "server_lr": 1.0, "weights": "uniform"}
     formulas = (
-        "the last layer is personal, as in FedPer; the steps of a round's last body_epochs epochs "
-        "move the other layers alone, the steps before them the last layer alone"
+        "the last layer (weight and bias) is personal: every client keeps its own, from w^0 on",
+        "step, in a round's last body_epochs epochs: moves the other layers alone",
+        "step, before them: moves the last layer alone",
+        "server: FedAvg of the other layers",
+        "judged: the server's part with the client's own",
     )
 
     def moving(self, visit: Visit, place: int) -> Array:
@@ -300,8 +317,9 @@ class FedBabu(Parts):
         "server.w": "the model without its last layer",
     }
     formulas = (
-        "the last layer keeps its initial values; FedAvg of the rest; fine-tuning before an "
-        "evaluation is not part of the vectors"
+        "the last layer keeps its initial values",
+        "FedAvg of the rest",
+        "fine-tuning before an evaluation is not part of the vectors",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -330,8 +348,9 @@ class Local(Parts):
 
     symbols = {"state.personal_part": "the client's model"}
     formulas = (
-        "nothing is sent: every client goes on from its own model in the rounds in which it takes "
-        "part; judged: its own model"
+        "nothing is sent",
+        "every client goes on from its own model in the rounds in which it takes part",
+        "judged: its own model",
     )
 
     def kept_entries(self) -> Array:
@@ -353,11 +372,14 @@ class FedRod(Method):
         "state.second": "the client's second last layer (weight, then bias)",
     }
     formulas = (
-        "every client keeps a second last layer V (start copy: that of w^0, zero: 0); step, one "
-        "batch, both gradients at the same point: the model by the cross-entropy of its logits "
-        "plus ln n_c, n_c the client's training examples of class c (-inf for 0); V by the "
-        "cross-entropy of the sum of both layers' logits on the same features, rate lr, no "
-        "momentum; server as FedAvg; judged: the model with both last layers added"
+        "first: every client keeps a second last layer V; start copy: that of w^0, start zero: 0",
+        "step, one batch, both gradients at the same point",
+        "step: the model, by the cross-entropy of its logits plus ln n_c",
+        "n_c: the client's training examples of class c (ln n_c = -inf for 0)",
+        "step: V, by the cross-entropy of the sum of both layers' logits on the same features",
+        "V's rate is lr, without momentum",
+        "server: as FedAvg",
+        "judged: the model with both last layers added",
     )
 
     def client_init(self, k: int, w: Array) -> State:

@@ -14,8 +14,10 @@ class FedAvgM(Method):
     defaults = {"server_lr": 1.0, "beta": 0.9, "nesterov": False, "weights": "size"}
     symbols = {"server.momentum": "b"}
     formulas = (
-        "d = sum_k p_k Delta_k; b <- beta b + d (b = 0 at first); w <- w - server_lr b, with "
-        "nesterov w <- w - server_lr (d + beta b)"
+        "d = sum_k p_k Delta_k",
+        "b <- beta b + d, b = 0 at first",
+        "w <- w - server_lr b",
+        "nesterov: w <- w - server_lr (d + beta b)",
     )
 
     def server_init(self, w: Array) -> State:
@@ -31,7 +33,11 @@ class FedAvgM(Method):
 class Adaptive(Method):
     """Reddi et al. 2021, Algorithm 2: the part that the three methods share."""
 
-    symbols = {"server.m": "m", "server.v": "s", "server.t": "rounds so far"}
+    symbols = {
+        "server.m": "m, the first moment",
+        "server.v": "s, the second moment",
+        "server.t": "rounds so far",
+    }
 
     def server_init(self, w: Array) -> State:
         first = self.o.tau**2 if self.o.v0 is None else self.o.v0
@@ -55,7 +61,7 @@ class Adaptive(Method):
 
 
 _SHARED = {"server_lr": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "v0": None}
-_START = "d = sum_k p_k Delta_k; m = 0 and s = v0 (tau^2 if null) at first; "
+_START = ("first: m = 0 and s = v0, v0 null: tau^2", "d = sum_k p_k Delta_k")
 _STEP = "w <- w - server_lr m / (sqrt(s) + tau)"
 
 
@@ -63,7 +69,12 @@ class FedAdagrad(Adaptive):
     """Reddi et al. 2021."""
 
     defaults = {"server_lr": 0.1, "beta1": 0.0, "tau": 1e-3, "v0": None, "weights": "size"}
-    formulas = f"{_START}m <- beta1 m + (1 - beta1) d; s <- s + d^2; {_STEP}"
+    formulas = (
+        *_START,
+        "m <- beta1 m + (1 - beta1) d",
+        "s <- s + d^2",
+        _STEP,
+    )
 
     def second_moment(self, v: Array, square: Array) -> Array:
         return v + square
@@ -74,7 +85,10 @@ class FedYogi(Adaptive):
 
     defaults = {**_SHARED, "weights": "size"}
     formulas = (
-        f"{_START}m <- beta1 m + (1 - beta1) d; s <- s - (1 - beta2) d^2 sign(s - d^2); {_STEP}"
+        *_START,
+        "m <- beta1 m + (1 - beta1) d",
+        "s <- s - (1 - beta2) d^2 sign(s - d^2)",
+        _STEP,
     )
 
     def second_moment(self, v: Array, square: Array) -> Array:
@@ -86,9 +100,12 @@ class FedAdam(Adaptive):
 
     defaults = {**_SHARED, "bias_correction": False, "eps_inside": False, "weights": "size"}
     formulas = (
-        f"{_START}m <- beta1 m + (1 - beta1) d; s <- beta2 s + (1 - beta2) d^2; {_STEP}; "
-        "eps_inside: sqrt(s + tau) in the place of sqrt(s) + tau; bias_correction: m / (1 - "
-        "beta1^t) and s / (1 - beta2^t) in the step, t = 1, 2, ..."
+        *_START,
+        "m <- beta1 m + (1 - beta1) d",
+        "s <- beta2 s + (1 - beta2) d^2",
+        _STEP,
+        "eps_inside: sqrt(s + tau) in the place of sqrt(s) + tau",
+        "bias_correction: m / (1 - beta1^t) and s / (1 - beta2^t) in the step of w, t = 1, 2, ...",
     )
 
     def second_moment(self, v: Array, square: Array) -> Array:
@@ -115,13 +132,20 @@ class FedAms(Method):
         "bias_correction": False,
         "weights": "uniform",
     }
-    symbols = {"server.m": "m", "server.v": "s", "server.v_max": "h", "server.t": "rounds so far"}
+    symbols = {
+        "server.m": "m, the first moment",
+        "server.v": "s, the second moment",
+        "server.v_max": "h, the largest second moment so far",
+        "server.t": "rounds so far",
+    }
     formulas = (
-        "d = sum_k p_k Delta_k; m = s = h = 0 at first; m <- beta1 m + (1 - beta1) d; "
-        "s <- beta2 s + (1 - beta2) d^2; option 1: h <- max(h, s, tau), "
-        "w <- w - server_lr m / sqrt(h); option 2: h <- max(h, s), "
-        "w <- w - server_lr m / (sqrt(h) + tau); bias_correction: m / (1 - beta1^t) and "
-        "sqrt(h / (1 - beta2^t)) in the step"
+        "first: m = s = h = 0",
+        "d = sum_k p_k Delta_k",
+        "m <- beta1 m + (1 - beta1) d",
+        "s <- beta2 s + (1 - beta2) d^2",
+        "option 1: h <- max(h, s, tau); w <- w - server_lr m / sqrt(h)",
+        "option 2: h <- max(h, s); w <- w - server_lr m / (sqrt(h) + tau)",
+        "bias_correction: m / (1 - beta1^t) and h / (1 - beta2^t) in the step of w, t = 1, 2, ...",
     )
 
     def server_init(self, w: Array) -> State:

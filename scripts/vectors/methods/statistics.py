@@ -43,7 +43,7 @@ _OWN = {
     "state.statistics": "the client's running means, then variances",
     "state.took_part": "whether the client has taken part",
 }
-_START = "running means 0 and variances 1 at first; "
+_FIRST = "first: running means 0 and variances 1"
 
 
 class SiloBn(Normalised):
@@ -52,8 +52,10 @@ class SiloBn(Normalised):
     defaults = {"server_lr": 1.0, "weights": "size"}
     symbols = _OWN
     formulas = (
-        f"FedAvg of w, gamma and beta included; {_START}every client keeps its own; judged: the "
-        "server's model with the client's statistics, which follow the model"
+        _FIRST,
+        "FedAvg of w, gamma and beta included",
+        "every client keeps its own statistics",
+        "judged: the server's model with the client's statistics, which follow the model",
     )
 
     def client_init(self, k: int, w: Array) -> State:
@@ -82,9 +84,13 @@ class FedBn(SiloBn):
         "server.w": "the model without gamma and beta",
     }
     formulas = (
-        f"FedAvg of w without gamma and beta, which every client keeps, from w^0 on; {_START}every "
-        "client keeps its own; judged: the server's part with the client's gamma, beta and "
-        "statistics, which follow the model"
+        _FIRST,
+        "FedAvg of w without gamma and beta, which every client keeps, from w^0 on",
+        "every client keeps its own statistics",
+        (
+            "judged: the server's part with the client's gamma, beta and statistics, which follow "
+            "the model"
+        ),
     )
 
     @property
@@ -122,9 +128,12 @@ class FixBn(Normalised):
         "server.statistics": "running means, then variances",
     }
     formulas = (
-        f"FedAvg of w, gamma and beta included; {_START}in the first ceil(T / 2) of T rounds "
-        "clients start from the server's statistics, and the server's new ones are sum_k p_k s_k; "
-        "later they are constants, also in training; judged: the model, followed by the statistics"
+        _FIRST,
+        "FedAvg of w, gamma and beta included",
+        "rounds 1 to ceil(T / 2) of T: clients start from the server's statistics",
+        "rounds 1 to ceil(T / 2): the server's new statistics are sum_k p_k s_k, s_k the client's",
+        "later rounds: the server's statistics are constants, also in training",
+        "judged: the model, followed by the statistics",
     )
 
     def server_init(self, w: Array) -> State:
