@@ -12,10 +12,12 @@ from loopback import serving
 from published_runs import BENCHMARK, METHODS, files_of, forge, run_methods, sha256, shared_of
 from tools import rejected
 
+from fedbench.benchmarks import check_entry
 from fedbench.benchmarks.bundle import read_baselines, write_baselines
 from fedbench.benchmarks.definition import Search
 from fedbench.benchmarks.entries import Entry
 from fedbench.data.files import fetch
+from fedbench.tuning.space import Axis
 
 MANIFEST = "evidence/bundle.json"
 
@@ -521,6 +523,36 @@ def test_values_that_the_search_cannot_have_are_never_composed(bundle, tmp_path,
     forge(bundle, **first_entry(lambda entry: entry.update(chosen=values, trials=[trial])))
     with rejected(message):
         read(bundle, tmp_path)
+
+
+def test_a_search_ends_after_its_rates_if_all_diverged(entries, results, tmp_path):
+    trials = tuple(replace(trial, score=None) for trial in entries[1].trials)
+    fields = {"chosen": None, "reason": "every trial diverged", "runs": (), "held_out": ()}
+    diverged = replace(entries[1], trials=trials[:2], **fields)
+    write_baselines([diverged], tmp_path / "out", shared_of(results))
+    assert read(tmp_path / "out", tmp_path)[0].trials == trials[:2]
+    with rejected("the number of trials is 4 instead of 2"):
+        write_baselines([replace(diverged, trials=trials)], tmp_path / "more", shared_of(results))
+
+
+def test_values_on_a_range_have_three_digits():
+    axis = Axis("algo.mu", low=0.01, high=1.0, log=True)
+    tried = [0.01, 0.123, 1.0, 0.1234, 2.0, 0.0, float("nan"), 1, True, "0.5", None]
+    assert [value for value in tried if check_entry._is_on(axis, value)] == [0.01, 0.123, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("last", "clients", "message"),
+    [
+        ({"other": [1.0]}, {}, "other is .1.0.; it must be a number"),
+        ({}, {"accuracy": [[0.5]]}, "the table of its clients has lists"),
+    ],
+)
+def test_lists_are_no_numbers(last, clients, message):
+    table = pd.DataFrame({"round": [5], "client": [0], "accuracy": [0.5]} | clients)
+    run = SimpleNamespace(last_round=lambda: {"round": 5} | last, clients=lambda: table)
+    with pytest.raises(ValueError, match=message):
+        check_entry._check_numbers(run, 5, ())
 
 
 def test_values_off_the_axis_are_refused(bundle, tmp_path):
