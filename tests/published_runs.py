@@ -52,13 +52,14 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def forge(folder, document=None, row=None, manifest=None):
+def forge(folder, document=None, row=None, manifest=None, twice=False):
     """Change a bundle and make its checksums right again.
 
     Args:
         document: Changes the content of benchmark.json.
         row: Changes the row of a run: its path, configuration, facts and tables.
         manifest: Changes the content of the manifest.
+        twice: Whether to write every run twice.
     """
     place = folder / "evidence"
     facts = json.loads((place / "bundle.json").read_text())
@@ -69,9 +70,9 @@ def forge(folder, document=None, row=None, manifest=None):
             tree = json.loads(content)
             document(tree)
             content = json.dumps(tree).encode()
-        if name.endswith(".parquet") and row is not None:
+        if name.endswith(".parquet") and (row is not None or twice):
             (place / name).unlink()
-            content = _changed(content, row)
+            content = _changed(content, row or (lambda row: None), twice)
             name = f"{name.rpartition('/')[0]}/{sha256(content)[:10]}.parquet"
         (place / name).write_bytes(content)
         files[name] = sha256(content)
@@ -81,7 +82,7 @@ def forge(folder, document=None, row=None, manifest=None):
     (place / "bundle.json").write_text(json.dumps(facts))
 
 
-def _changed(content, change):
+def _changed(content, change, twice):
     """A Parquet file with changed rows."""
     table = pq.read_table(pa.BufferReader(content))
     rows = table.to_pylist()
@@ -91,5 +92,6 @@ def _changed(content, change):
         change(row)
         row.update({name: json.dumps(row[name]) for name in texts})
     sink = pa.BufferOutputStream()
+    rows *= 1 + twice
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), sink)
     return sink.getvalue().to_pybytes()

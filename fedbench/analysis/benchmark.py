@@ -1,4 +1,4 @@
-"""Results of a benchmark: numbers and leads per setting, fronts, ranks and profiles over settings.
+"""Results of a benchmark: numbers and leads per setting, ranks and profiles over settings.
 
 A held-out variant is treated like a setting of its own. Numbers are in the displayed unit, and a
 diverged run is worse than every other.
@@ -47,14 +47,14 @@ class Result:
     """The result of a method in a setting or in its held-out variant.
 
     Attributes:
-        numbers: Values of the last round by metric and seed.
-        untrainable: Whether every trial of the search diverged. The method then has no runs, and is
-            worse than every other.
+        numbers: Values of the last round by metric and seed. A method whose trials all diverged
+            has no runs, and counts as diverged in every seed.
+        seeds: The number of seeds of the benchmark.
         reason: Why numbers are missing; empty if none are.
     """
 
     numbers: Mapping[str, Numbers]
-    untrainable: bool
+    seeds: int
     reason: str
 
     def cell(self, metric: str) -> Cell:
@@ -62,14 +62,14 @@ class Result:
         return Cell(tuple(filter(isfinite, self.numbers[metric].values())))
 
     def score(self, metric: str) -> float | None:
-        """Return the mean over seeds, higher is better; None if the method has not been run.
+        """Return the mean over seeds, higher is better; None if a seed is missing.
 
         The score is negative infinity if a run diverged or every trial did.
         """
-        if self.untrainable:
-            return -inf
         values = self.numbers[metric].values()
-        return metric_info(metric).sign * mean(values) if values else None
+        if len(values) < self.seeds:
+            return None
+        return metric_info(metric).sign * mean(values)
 
 
 Results = Mapping[str, Result]  # by method
@@ -113,7 +113,10 @@ def results_of(
         runs = entry.held_out if held_out else entry.runs
         numbers = {}
         for name in benchmark.metrics:
-            numbers[name] = _numbers(runs, metric_info(name))
+            metric = metric_info(name)
+            numbers[name] = _numbers(runs, metric)
+            if entry.trials and entry.chosen is None:
+                numbers[name] = dict.fromkeys(range(benchmark.seeds), -metric.sign * inf)
         outcomes = {run.meta["seed"]: run.outcome for run in runs}
         missing = []
         for seed in range(benchmark.seeds):
@@ -122,7 +125,7 @@ def results_of(
                 missing.append(f"seed {seed} {outcome}")
         results[entry.setting][entry.method] = Result(
             numbers,
-            untrainable=bool(entry.trials) and entry.chosen is None,
+            benchmark.seeds,
             reason=entry.reason or ", ".join(missing),
         )
     return dict(results)
@@ -157,7 +160,8 @@ def leads(
     Args:
         results: The results.
         metric: The metric.
-        method: The one method. Methods that share no seed with it are left out.
+        method: The one method. Methods are left out that share no seed with it, or diverged
+            in the same ones.
         over: Whether to return the leads of the one method over the others instead.
     """
     sign = metric_info(metric).sign * (-1 if over else 1)
@@ -199,36 +203,11 @@ def leads(
     return of_others
 
 
-# ---- fronts
-
-
-def on_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return whether points are on the Pareto front [M].
-
-    A point is on the front unless another is at least as good in both metrics and better in one;
-    equal points are on it together.
-
-    Args:
-        x: The first metric [M], higher is better. A point with NaN in either metric is not on the
-            front and dominates none.
-        y: The second metric [M], likewise.
-    """
-    known = ~(np.isnan(x) | np.isnan(y))
-    x = np.where(known, x, -np.inf)
-    y = np.where(known, y, -np.inf)
-    # [point itself, every other point]
-    as_good = (x >= x[:, None]) & (y >= y[:, None])
-    better = (x > x[:, None]) | (y > y[:, None])
-    dominated = (as_good & better).any(1)
-    front: np.ndarray = known & ~dominated
-    return front
-
-
 # ---- over settings
 
 
 def scores_of(settings: Collection[Results], metric: str) -> dict[str, list[float]]:
-    """Return the score of each method in every setting; NaN where it has not been run."""
+    """Return the score of each method in every setting; NaN where a seed is missing."""
     scores: dict[str, list[float]] = {}
     for method in sorted(set().union(*settings)):
         scores[method] = []
@@ -245,7 +224,7 @@ def ranked(scores: Mapping[str, Sequence[float]]) -> RankTest | None:
 
     Each setting is a block with the means over its seeds. A method with a diverged run, or whose
     trials all diverged, is the worst of its setting, tied with others like it. Methods that have
-    not been run in a setting are left out, because Friedman's test needs complete blocks.
+    not been run with every seed are left out, because Friedman's test needs complete blocks.
 
     Args:
         scores: The scores, as ``scores_of`` returns them.

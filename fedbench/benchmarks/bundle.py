@@ -188,7 +188,13 @@ def read_baselines(
                 f"fedbench publish {folder} --into FOLDER publishes results"
             )
     bundle = Bundle(folder, remedy=remedy)
-    runs = {run.path.relative_to(folder).as_posix(): run for run in bundle.runs()}
+    runs: dict[str, Run] = {}
+    with reading(f"{address}: its runs", "are refused", remedy):
+        for run in bundle.runs():
+            path = run.path.relative_to(folder).as_posix()
+            if path in runs:
+                raise ValueError(f"two runs have the same path, {path}")
+            runs[path] = run
     entries: list[Entry] = []
     names = set()
     for published in _published_entries(bundle, shared.benchmark, remedy):
@@ -296,7 +302,7 @@ def _update(
     url: str,
     digest: str,
 ) -> None:
-    """Download the files of a bundle that are missing or have changed.
+    """Download the files of a bundle that are missing or have changed, and remove all others.
 
     Args:
         place: Folder of the bundle.
@@ -307,6 +313,9 @@ def _update(
     _fetch(place, url, MANIFEST, digest, MOST_MANIFEST_BYTES)
     with reading(f"{url}/{FOLDER}/{MANIFEST}", remedy=_REMEDY):
         files = read_manifest(place)["files"]
+    for old in place.rglob("*"):
+        if old.is_file() and old.relative_to(place).as_posix() not in {MANIFEST, *files}:
+            old.unlink()
     left = MOST_BYTES
     for name, expected in files.items():
         _fetch(place, url, name, expected, left)

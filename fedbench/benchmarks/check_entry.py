@@ -4,23 +4,53 @@ Configurations are composed from the benchmark and the chosen values. A publishe
 compared with them and never used: nothing that it names is imported or read.
 """
 
-import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import prod
+from typing import Annotated, Any
 
-from fedbench.benchmarks.entries import Entry
-from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry
+from pandas.api.types import is_number, is_scalar
+from pydantic import AfterValidator, StrictInt, TypeAdapter, ValidationError
+
+from fedbench.benchmarks.entries import Entry, Trial
+from fedbench.benchmarks.execution import RATE, BenchmarkContext, PlannedEntry
 from fedbench.config.identity import setting
-from fedbench.config.overrides import as_value, options
+from fedbench.config.overrides import as_value, options, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import present, renamed
 from fedbench.core.config_values import Tree
 from fedbench.core.errors import RequestError, shown
+from fedbench.core.metrics import metric_info
+from fedbench.core.validation import place_and_fault
 from fedbench.runs.run import Run
+from fedbench.tuning.space import Axis, axis_of
 
-_PLAIN = re.compile(r"[\w.+,\[\]-]*")  # a number, a word or a list; not the name of a variable
+_LARGEST = 1e15  # of a number without a range
+_ROUNDING = 1e-9  # a mean of shares may exceed 1 by rounding
 _CHOICES = ("experiment", "algo", "data", "model")
 _CLIENT_COLUMNS = {"round", "client", "accuracy"}
+
+
+def _moment(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("must have a time zone")
+    return text
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The facts of a finished run on which pages and checks depend."""
+
+    seed: StrictInt
+    rounds: StrictInt
+    started: Annotated[str, AfterValidator(_moment)]
+    ended: Annotated[str, AfterValidator(_moment)]
+    versions: dict[str, str]
+    unofficial: tuple[str, ...] = ()
+
+
+_FACTS = TypeAdapter(_Facts)
 
 
 def check_entry(entry: Entry, shared: BenchmarkContext) -> str:
@@ -72,21 +102,11 @@ def _check_choice(entry: Entry, planned: PlannedEntry) -> None:
     """Check the search of an entry and the number of its runs.
 
     Raises:
-        ValueError: If the search exceeds its budget or has other keys or values than an axis can
-            have, the chosen values are not those of the first of the best trials, or a seed is
-            missing.
+        ValueError: If the search is not the one of the benchmark, the chosen values are not those
+            of the first of the best trials, or a seed is missing.
     """
-    search = planned.benchmark.search
-    most = len(search.rates) + search.budget
-    if len(entry.trials) > most:
-        raise ValueError(f"it has {len(entry.trials)} trials, and the search has at most {most}")
-    for trial in entry.trials:
-        _require("the list of a trial's keys", sorted(trial.values), sorted(planned.axes))
-        for key, value in trial.values.items():
-            if not _PLAIN.fullmatch(as_value(value)):
-                raise ValueError(f"{key} of a trial is {shown(value)}, which no axis has")
-        if not math.isfinite(trial.score or 0):
-            raise ValueError(f"the score of the trial {shown(trial.values)} is {trial.score}")
+    if entry.trials:
+        _check_trials(entry, planned)
     best = planned.best(entry.trials)
     _require("the choice of the best trial", entry.chosen, best)
     if bool(entry.reason) != (best is None):
@@ -94,6 +114,83 @@ def _check_choice(entry: Entry, planned: PlannedEntry) -> None:
     seeds = 0 if best is None else planned.benchmark.seeds
     _require("the number of runs in the setting", len(entry.runs), seeds)
     _require("the number of held-out runs", len(entry.held_out), seeds)
+
+
+def _check_trials(entry: Entry, planned: PlannedEntry) -> None:
+    """Check that trials are those of both stages of a search.
+
+    Raises:
+        ValueError: If a trial has other keys, a value that is not on its axis, or a score out of
+            range, or the number of trials is another one.
+    """
+    first = 0
+    for axes, budget in _stages(entry.trials, planned):
+        points = prod(len(axis.grid) for axis in axes.values())  # 0 with a range
+        number = min(budget, points or budget)
+        trials = entry.trials[first : first + number]
+        first += number
+        for trial in trials:
+            _check_trial(trial, axes, planned.benchmark.search.metric)
+        texts = {as_value(sorted(trial.values.items())) for trial in trials}
+        if points and len(texts) < len(trials):
+            raise ValueError("the same values are tried twice")
+    _require("the number of trials", len(entry.trials), first)
+
+
+def _stages(
+    trials: Sequence[Trial],
+    planned: PlannedEntry,
+) -> Iterator[tuple[dict[str, Axis], int]]:
+    """Yield the axes and the budget of each stage of a search.
+
+    The trials of the first stage must be checked before the second one is asked for, whose rate is
+    the best of the first.
+    """
+    search = planned.benchmark.search
+    own = {o.key: axis_of(o) for o in parse_overrides(list(planned.axes.values()))}
+    rates = own.pop(RATE, None)
+    rate = {}
+    if rates is not None:
+        # defaults need not be on the grids
+        defaults = {key: Axis(key, grid=(planned.defaults[key],)) for key in own}
+        yield defaults | {RATE: rates}, len(search.rates)
+        best = planned.best(trials[: len(search.rates)])
+        if best is None:
+            return
+        rate = {RATE: Axis(RATE, grid=(best[RATE],))}
+    if own:
+        yield own | rate, search.budget
+
+
+def _check_trial(
+    trial: Trial,
+    axes: Mapping[str, Axis],
+    metric: str,
+) -> None:
+    """Raise a ValueError if a trial has other keys, a value off its axis or an impossible score."""
+    _require("the list of a trial's keys", sorted(trial.values), sorted(axes))
+    for key, axis in axes.items():
+        value = trial.values[key]
+        if not _is_on(axis, value):
+            raise ValueError(f"{key} of a trial is {shown(value)}, which its axis does not have")
+    if trial.score is not None:
+        _check_number(metric, trial.score)
+
+
+def _is_on(axis: Axis, value: Any) -> bool:
+    """Return whether a search along an axis can try a value."""
+    if axis.grid:
+        return as_value(value) in map(as_value, axis.grid)
+    return type(value) is float and axis.value(value) == value
+
+
+def _check_number(name: str, value: object) -> None:
+    """Raise a ValueError if a value of a metric is no number, or is out of range."""
+    is_share = metric_info(name).unit.startswith("%")
+    low, high = (0.0, 1.0) if is_share else (-_LARGEST, _LARGEST)
+    is_valid = isinstance(value, int | float) and low - _ROUNDING <= value <= high + _ROUNDING
+    if not is_valid:
+        raise ValueError(f"{name} is {shown(value)}; it must be a number from {low:g} to {high:g}")
 
 
 def _require(
@@ -132,6 +229,10 @@ def _check_run(
 
     if run.outcome not in ("done", "diverged"):
         raise ValueError(f"it is {run.outcome}; it must be finished")
+    try:
+        _FACTS.validate_python(run.meta)
+    except ValidationError as error:
+        raise ValueError(place_and_fault(error, "its facts")) from error
     if run.counts:
         _check_numbers(run, config.rounds, metrics)
 
@@ -149,9 +250,12 @@ def _check_numbers(
     last = run.last_round()
     _require("the last round", last["round"], rounds)
     for metric in metrics:
-        value = last.get(metric)
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{metric} is {shown(value)}; it must be a finite number")
+        _check_number(metric, last.get(metric))
+    for name, value in last.items():
+        if value is not None and not is_number(value):
+            raise ValueError(f"{name} is {shown(value)}; it must be a number")
     clients = run.clients()
     if clients.empty or not set(clients) >= _CLIENT_COLUMNS:
         raise ValueError("it has no table of its clients")
+    if not clients.map(is_scalar).all(axis=None):
+        raise ValueError("the table of its clients has lists")

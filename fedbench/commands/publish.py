@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fedbench.benchmarks.bundle import LICENCE, write_baselines
+from fedbench.benchmarks.bundle import LICENCE, read_baselines, write_baselines
 from fedbench.benchmarks.definition import read_benchmark
 from fedbench.benchmarks.entries import FOLDER, entries_of
 from fedbench.benchmarks.execution import BenchmarkContext
@@ -58,9 +58,12 @@ def execute(
             f"{present}, and none of {definition.label}; fedbench benchmark {definition.name} "
             "makes them"
         )
-    shared = BenchmarkContext(definition, Composer(config_dir), LocalExecutor(), folder)
+    composer = Composer(config_dir)
+    shared = BenchmarkContext(definition, composer, LocalExecutor(), folder)
     write_baselines(entries, target, shared, licence)
-    write_benchmark(definition, entries, (), target)
+    # drawn from what is published, which has no names of folders on this machine
+    published = read_baselines(target, shared, composer.config([]).data_dir)
+    write_benchmark(definition, published, (), target)
 
     manifest = target / bundle.FOLDER / bundle.MANIFEST
     methods = {entry.method for entry in entries}

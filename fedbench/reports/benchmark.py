@@ -1,13 +1,15 @@
 """The page of a benchmark, and its table on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from math import isinf
 from pathlib import Path
 
 import numpy as np
 
 from fedbench.analysis.benchmark import Lead, Results, leads, ranked, results_of, scores_of
 from fedbench.analysis.ranks import RankTest, ranks_of
+from fedbench.analysis.stats import ROUNDING
 from fedbench.analysis.trials import searches_of
 from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry
@@ -257,24 +259,31 @@ class _View:
             tables.append(self.table(setting, columns))
         return tables
 
-    def trials_table(self) -> Table:
-        """Return the number of trials that a method needs to pass the baseline's best one."""
+    def trials_tables(self) -> list[Table]:
+        """Return the numbers of trials from which on methods are above the baseline.
+
+        One table is for the baseline's best trial, the other for its expected best after as many
+        trials, which is its best one after all of them.
+        """
         baseline = self.benchmark.baseline
-        columns = {}
-        for setting, searches in self.searches.items():
-            best = {search.method: max(search.scores) for search in searches}
-            cells = {}
-            for search in searches:
-                expected = search.value[0]
-                (above,) = np.nonzero(expected > best.get(baseline, np.inf))
-                if len(above):
-                    cells[search.method] = Cell(f"{above[0] + 1} of {len(expected)}")
-                else:
-                    cells[search.method] = Cell(f"> {len(expected)}")
-            cells.pop(baseline, None)
-            columns[setting] = cells
-        title = f"Trials until the expected best is above the best trial of {baseline}"
-        return self.table(title, columns)
+        titles = (
+            f"Trials until the expected best is above the best trial of {baseline}",
+            f"Trials until it is above the expected best of {baseline} after as many trials",
+        )
+        tables = []
+        for title, is_best in zip(titles, (True, False), strict=True):
+            columns = {}
+            for setting, searches in self.searches.items():
+                expected = {search.method: search.value[0] for search in searches}
+                of_baseline = expected.pop(baseline, np.array([np.inf]))
+                if is_best:
+                    of_baseline = of_baseline[-1:]
+                cells = {
+                    method: _trials_above(line, of_baseline) for method, line in expected.items()
+                }
+                columns[setting] = cells
+            tables.append(self.table(title, columns))
+        return tables
 
     def search_table(self) -> Table:
         """Return the searches with the chosen values, those at an edge, and the best score."""
@@ -303,8 +312,25 @@ class _View:
         )
 
 
+def _trials_above(expected: np.ndarray, reference: np.ndarray) -> Cell:
+    """Return the number of trials from which on one line is above another.
+
+    Args:
+        expected: The expected best score of n trials [N].
+        reference: The other line [M], which stays at its last value.
+    """
+    count = len(expected)
+    others = reference[np.minimum(np.arange(count), len(reference) - 1)]
+    above = (expected > others) & ~np.isclose(expected, others, rtol=ROUNDING, atol=0.0)
+    needed = count - np.logical_and.accumulate(above[::-1]).sum() + 1
+    return Cell(f"{needed} of {count}" if needed <= count else f"> {count}")
+
+
 def _lead_cell(lead: Lead) -> Cell:
     difference = lead.difference
+    if isinf(difference.mean):
+        diverged = "diverged" if difference.mean < 0 else "other diverged"
+        return Cell(f"{diverged}, {lead.state}", tone=_TONES[lead.state])
     text = f"{difference.mean:+.2f}"
     if difference.low is not None:
         text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
@@ -345,12 +371,13 @@ def _verdicts(by_side: Sequence[Mapping[str, Lead]]) -> Column:
 
 def _hours(runs: Sequence[Run]) -> float:
     """Return the time from start to end of runs that have ended, in hours."""
-    total = timedelta()
+    seconds = 0.0
     for run in runs:
         if run.meta.get("ended"):
             ended = datetime.fromisoformat(str(run.meta["ended"]))
-            total += ended - datetime.fromisoformat(str(run.meta["started"]))
-    return total / timedelta(hours=1)
+            started = datetime.fromisoformat(str(run.meta["started"]))
+            seconds += (ended - started).total_seconds()
+    return seconds / 3600
 
 
 def _gain_rows(gains: Leads) -> Iterator[dict[str, object]]:

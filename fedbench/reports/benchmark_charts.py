@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.analysis.benchmark import Lead, Results, on_front, profile
+from fedbench.analysis.benchmark import Lead, Results, profile
 from fedbench.analysis.trials import RATE, Search
 from fedbench.core.config_values import config_value
 from fedbench.core.metrics import MetricInfo
@@ -56,7 +56,7 @@ def bar_chart(
 ) -> Spec:
     """Return the means of all methods with 95 % intervals over seeds, the best on top.
 
-    Methods with a diverged run are below all others, and those without runs at the bottom.
+    Methods with a diverged run are below all others, and those with missing seeds at the bottom.
     """
 
     def order(method: str) -> tuple[bool, float]:
@@ -107,32 +107,6 @@ def gain_chart(
         cell["text"] = f"{gain:+.1f}" if isfinite(gain) else "diverged"
         cell["colour"] = float(np.clip(gain / darkest, -1, 1))
     return _chart("gains", title, cells)
-
-
-def front_chart(
-    title: str,
-    results: Results,
-    metrics: Sequence[MetricInfo],
-    names: Names,
-) -> Spec:
-    """Return the means of the methods by two metrics, with their Pareto front."""
-    rows = []
-    for method, result in results.items():
-        x, y = (result.score(info.name) for info in metrics)
-        if x is not None and y is not None and isfinite(x + y):
-            rows.append(names.row(method) | {"x": x, "y": y})
-    places = np.array([[row["x"], row["y"]] for row in rows]).reshape(-1, 2)
-    members = on_front(*places.T)
-    for row, member in zip(rows, members, strict=True):
-        row["front"] = bool(member)
-        row["x"] *= metrics[0].sign
-        row["y"] *= metrics[1].sign
-    return _chart(
-        "plane",
-        title,
-        rows,
-        *(info.axis for info in metrics),
-    )
 
 
 # ---- lines

@@ -40,6 +40,7 @@ def test_seeds_without_a_run_are_named():
     (result,) = results_of(benchmark(seeds=3), [entry])["one"].values()
     assert result.reason == "seed 1 without a run, seed 2 failed"
     assert result.numbers[MEAN] == {0: 100}
+    assert (result.score(MEAN), result.cell(MEAN).mean) == (None, 100)
 
 
 def test_leads_over_the_baseline(results):
@@ -61,7 +62,19 @@ def test_leads_over_the_baseline(results):
     assert found["own"].difference.mean == pytest.approx(expected)
     worst = leads(results["one"], WORST, "fedavg")
     assert (worst["a"].state, worst["b"].state) == ("behind", "open")
-    assert leads(results["two"], MEAN, "fedavg").keys() == {"own"}
+
+
+def test_a_method_whose_trials_all_diverged_is_behind_in_every_seed(results):
+    """Also where two methods are tested together: 2/64 is at most 5 %."""
+    two = leads(results["two"], MEAN, "fedavg")
+    assert {m: (lead.state, lead.difference.n) for m, lead in two.items()} == {
+        "a": ("behind", 6),
+        "own": ("ahead", 6),
+    }
+    assert two["a"].difference.mean == -inf
+    assert leads(results["two"], MEAN, "own", over=True)["a"].state == "ahead"
+    again = {"c": results["two"]["a"], "a": results["two"]["a"]}
+    assert leads(again, MEAN, "a") == {}
 
 
 def test_leads_of_a_method_over_the_others_are_the_opposite(results):
@@ -88,9 +101,13 @@ def test_lower_losses_are_ahead():
 
 
 def test_ranks_leave_out_what_is_refused_and_put_what_diverged_last(results):
-    """By the mean, setting one: a, FedAvg, own, which diverged; two: own, FedAvg, a."""
+    """By the mean, setting one: a, FedAvg, own, which diverged; two: own, FedAvg, a. By the worst
+    10 %, FedAvg, a, own; and own and FedAvg equal, a.
+    """
     test = ranked(scores_of(results.values(), MEAN))
     assert test.ordered == [("a", 2), ("fedavg", 2), ("own", 2)]
+    worst = ranked(scores_of(results.values(), WORST))
+    assert worst.ordered == [("fedavg", 1.25), ("own", 2.25), ("a", 2.5)]
     assert ranked(scores_of([results["one"]], MEAN)) is None
 
 

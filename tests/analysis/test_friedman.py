@@ -1,4 +1,4 @@
-"""Ranks of methods over data sets with Friedman's test, and fronts, by hand and by properties."""
+"""Ranks of methods over data sets with Friedman's test, by hand and by properties."""
 
 import math
 
@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools import ROOT
 
-from fedbench.analysis.benchmark import on_front
 from fedbench.analysis.ranks import rank_test, ranks_of
 
 # Demšar (JMLR 2006), Table 5 a: critical values of Nemenyi's test at 0.05
@@ -95,19 +94,3 @@ def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
     turned = ranked(*-scores)
     assert turned.ranks == pytest.approx([methods + 1 - rank for rank in test.ranks])
     assert turned.p == pytest.approx(test.p)
-
-
-@pytest.mark.parametrize(
-    ("points", "member"),
-    [
-        # the ends, one between them, one that it dominates, and one that all dominate
-        ([(3, 1), (1, 3), (2, 2), (2, 1), (1, 1)], [True, True, True, False, False]),
-        # equal points are on it together, and one equal metric decides
-        ([(2, 5), (2, 5), (2, 4)], [True, True, False]),
-        # a missing number is not on it, and dominates none
-        ([(np.nan, 9), (1, 1), (9, np.nan)], [False, True, False]),
-    ],
-)
-def test_a_front_by_hand(points, member):
-    x, y = np.array(points, dtype=float).T
-    assert on_front(x, y).tolist() == member

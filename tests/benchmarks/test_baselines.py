@@ -12,10 +12,12 @@ from loopback import serving
 from published_runs import BENCHMARK, METHODS, files_of, forge, run_methods, sha256, shared_of
 from tools import rejected
 
+from fedbench.benchmarks import check_entry
 from fedbench.benchmarks.bundle import read_baselines, write_baselines
 from fedbench.benchmarks.definition import Search
 from fedbench.benchmarks.entries import Entry
 from fedbench.data.files import fetch
+from fedbench.tuning.space import Axis
 
 MANIFEST = "evidence/bundle.json"
 
@@ -219,6 +221,11 @@ def test_only_files_that_changed_are_downloaded_again(server, original, entries,
     assert len(tables) == 1  # of the second method
     others = {f"small/{MANIFEST}", "small/evidence/benchmark.json"}
     assert sorted(server.asked) == sorted([*tables, *others])
+    write_baselines(entries[1:], folder, shared_of(results))
+    serve(server, folder)
+    assert len(read(url, tmp_path)) == 1
+    (copy,) = cached(tmp_path)
+    assert set(files_of(copy.parent)) == set(files_of(folder / "evidence"))
 
 
 def half(handler):
@@ -302,6 +309,15 @@ def test_a_redirect_that_ends_encryption_is_refused():
     fetch._refuse_unencrypted(response("https://other/bundle.json"))
     with pytest.raises(ValueError, match="redirected to http://host/bundle.json, which is not"):
         fetch._refuse_unencrypted(response("http://host/bundle.json"))
+    with pytest.raises(ValueError, match="redirected to HTTP://host, which is not"):
+        fetch._refuse_unencrypted(response("HTTP://host"))
+
+
+def test_a_limit_of_no_bytes_is_a_limit(server, tmp_path):
+    server.files = {"file": b"x"}
+    remote = fetch.Remote("file", (f"{server.root}/file",), None, 0)
+    (failure,) = fetch.retrieve(remote, tmp_path / "file")
+    assert "more than 0 bytes" in failure
 
 
 def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, original):
@@ -382,6 +398,18 @@ def overrate(entry):
     scored[0]["score"] += 1e-3
 
 
+def one_trial(entry):
+    (best,) = [trial for trial in entry["trials"] if trial["values"] == entry["chosen"]]
+    entry["trials"] = [best]
+
+
+def trial_of_fedprox(number, key, value):
+    def document(tree):
+        tree["entries"][1]["trials"][number]["values"][key] = value
+
+    return {"document": document}
+
+
 NOT_JSON = {"document": lambda tree: tree.update(entries=[float("nan")])}
 WRONG = {
     "another benchmark": (definition(name="large"), "'large@1' instead of small@1"),
@@ -411,12 +439,26 @@ WRONG = {
     "a worse trial": (first_entry(overrate), "the choice of the best trial is {.* instead of {"),
     "infinite score": (
         first_entry(lambda entry: entry["trials"][0].update(score=float("inf"))),
-        "the score of the trial .* is inf",
+        "val_accuracy_mean is inf; it must be a number from 0 to 1",
     ),
     "more trials": (
         first_entry(lambda entry: entry.update(trials=entry["trials"] * 9)),
-        "it has 18 trials, and the search has at most 4",
+        "the number of trials is 18 instead of 2",
     ),
+    "a trial of many": (first_entry(one_trial), "the number of trials is 1 instead of 2"),
+    "a rate twice": (
+        first_entry(lambda entry: entry["trials"][0].update(entry["trials"][1])),
+        "the same values are tried twice",
+    ),
+    "another default": (
+        trial_of_fedprox(0, "algo.mu", 7),
+        "algo.mu of a trial is 7, which its axis does not have",
+    ),
+    "another rate": (
+        trial_of_fedprox(2, "local.lr", 0.05),
+        "local.lr of a trial is 0.05, which its axis does not have",
+    ),
+    "a run twice": ({"twice": True}, "two runs have the same path"),
     "no runs": (each(chosen=None, trials=[], runs=[], held_out=[]), "either runs or the reason"),
     "another digest": (facts(hash="0" * 10), "hash is '0000000000' instead of"),
     "another label": (facts(seed=7), "seed is 7 instead of 0"),
@@ -430,11 +472,16 @@ WRONG = {
     "unfinished": (facts(status="running"), "it is not finished; it must be finished"),
     "an earlier round": (last(round=4), "the last round is 4 instead of 5"),
     "a missing metric": (last(accuracy_worst10=None), "accuracy_worst10 is None; it must be a"),
-    "no number": (last(accuracy_mean=float("nan")), "accuracy_mean is nan; it must be a finite"),
+    "no number": (last(accuracy_mean=float("nan")), "accuracy_mean is nan; it must be a"),
     "no clients": (
         {"row": lambda row: row.update(clients=[])},
         "it has no table of its clients",
     ),
+    "more than all": (last(accuracy_mean=60.0), "accuracy_mean is 60.0; it must be"),
+    "no start": ({"row": lambda row: row["meta"].pop("started")}, "its facts: lacks started"),
+    "no time": (facts(ended="foo"), "its facts: ended: Invalid isoformat string: 'foo'"),
+    "no time zone": (facts(ended="2026-01-01T00:00:00"), "ended: must have a time zone"),
+    "versions as a list": (facts(versions=["1"]), "its facts: versions: must be a section"),
     "no facts": ({"row": lambda row: row.update(meta=[])}, "evidence cannot be read"),
     "a path upwards": (
         {"row": lambda row: row.update(path="../" + row["path"])},
@@ -466,8 +513,8 @@ def test_a_wrong_bundle_is_refused_and_read_when_repaired(
         ),
         ({"local.lr": 0.1, "data_dir": "/etc"}, "the list of a trial's keys is "),
         ({}, "the list of a trial's keys is "),
-        ({"local.lr": "${oc.env:HOME}"}, "local.lr of a trial is '.*HOME}', which no axis has"),
-        ({"local.lr": {"a": 1}}, "local.lr of a trial is {'a': 1}, which no axis has"),
+        ({"local.lr": "${oc.env:HOME}"}, "local.lr of a trial is '.*HOME}', which its axis"),
+        ({"local.lr": {"a": 1}}, "local.lr of a trial is {'a': 1}, which its axis"),
     ],
 )
 def test_values_that_the_search_cannot_have_are_never_composed(bundle, tmp_path, values, message):
@@ -478,11 +525,41 @@ def test_values_that_the_search_cannot_have_are_never_composed(bundle, tmp_path,
         read(bundle, tmp_path)
 
 
-def test_values_out_of_range_are_refused(bundle, tmp_path):
-    values = {"local.lr": -1.0}
+def test_a_search_ends_after_its_rates_if_all_diverged(entries, results, tmp_path):
+    trials = tuple(replace(trial, score=None) for trial in entries[1].trials)
+    fields = {"chosen": None, "reason": "every trial diverged", "runs": (), "held_out": ()}
+    diverged = replace(entries[1], trials=trials[:2], **fields)
+    write_baselines([diverged], tmp_path / "out", shared_of(results))
+    assert read(tmp_path / "out", tmp_path)[0].trials == trials[:2]
+    with rejected("the number of trials is 4 instead of 2"):
+        write_baselines([replace(diverged, trials=trials)], tmp_path / "more", shared_of(results))
+
+
+def test_values_on_a_range_have_three_digits():
+    axis = Axis("algo.mu", low=0.01, high=1.0, log=True)
+    tried = [0.01, 0.123, 1.0, 0.1234, 2.0, 0.0, float("nan"), 1, True, "0.5", None]
+    assert [value for value in tried if check_entry._is_on(axis, value)] == [0.01, 0.123, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("last", "clients", "message"),
+    [
+        ({"other": [1.0]}, {}, "other is .1.0.; it must be a number"),
+        ({}, {"accuracy": [[0.5]]}, "the table of its clients has lists"),
+    ],
+)
+def test_lists_are_no_numbers(last, clients, message):
+    table = pd.DataFrame({"round": [5], "client": [0], "accuracy": [0.5]} | clients)
+    run = SimpleNamespace(last_round=lambda: {"round": 5} | last, clients=lambda: table)
+    with pytest.raises(ValueError, match=message):
+        check_entry._check_numbers(run, 5, ())
+
+
+def test_values_off_the_axis_are_refused(bundle, tmp_path):
+    values = {"local.lr": 0.05}
     trial = {"values": values, "score": 2.0}
     forge(bundle, **first_entry(lambda entry: entry.update(chosen=values, trials=[trial])))
-    with rejected("its values cannot be composed: local.lr must be > 0, got -1"):
+    with rejected("local.lr of a trial is 0.05, which its axis does not have"):
         read(bundle, tmp_path)
 
 

@@ -58,6 +58,19 @@ def test_a_published_folder_is_read_and_published_again(fed, place):
     assert b'"licence": "CC-BY-4.0"' in (place / "out/evidence/benchmark.json").read_bytes()
 
 
+def test_the_page_is_of_the_published_entries(fed, place):
+    shared = shared_of(place / "results", place / "own")
+    shared.planned("one", "fedprox").write(reason="its file /home/alice/secret/list.txt is missing")
+    assert fed(*PUBLISH)[0] == 0
+    for name in ("index.html", "numbers.csv"):
+        text = (place / "out" / name).read_text()
+        assert "its file list.txt is missing" in text
+        assert "secret" not in text
+    page = " ".join((place / "out/index.html").read_text().split())
+    assert "<dt>published runs</dt><dd>4 runs" in page
+    assert "<dt>run here</dt><dd>0 runs" in page
+
+
 def refused(fed, message, *more):
     status, _, err = fed(*PUBLISH, *more)
     assert (status, message in err) == (2, True), err

@@ -10,7 +10,8 @@ from browsing import fits
 from page_example import HOSTILE
 from table_readers import read_csv
 
-from fedbench.reports.benchmark import benchmark_text, write_benchmark
+from fedbench.benchmarks.entries import Entry, Trial
+from fedbench.reports.benchmark import _View, benchmark_text, write_benchmark
 from fedbench.reports.charts import VEGA_LITE
 
 
@@ -68,8 +69,8 @@ def test_vega_lite_draws_every_chart(charts):
     for spec in specs:
         # an SVG is drawn to the end, unlike a specification that is only translated
         vl_convert.vegalite_to_svg(spec | {"width": 400}, vl_version=VEGA_LITE)
-    # bars and maps per variant, profiles per side, fronts per variant, and three per setting
-    assert len(specs) == 4 + 2 * 2 * 2 + 2 * 2 + 4 + 3 * 2
+    # bars and maps per variant, profiles per side, and three per setting
+    assert len(specs) == 4 + 2 * 2 * 2 + 2 * 2 + 3 * 2
 
 
 def test_bars_are_ranked_with_a_diverged_method_and_a_refused_one_last(charts):
@@ -99,6 +100,7 @@ def test_gains_are_grey_unless_decided(charts):
         ("one", "b"): "open",
         ("one", "▸ own"): "open",
         ("two", "▸ own"): "ahead",
+        ("two", "a"): "behind",
     }
     over_others, _ = charts[1]
     assert {cell["name"] for cell in values(over_others)} == {"a", "b", "fedavg"}
@@ -120,7 +122,7 @@ def test_lines_of_few_methods_are_shown_at_first(tmp_path):
 def test_tables_as_csv(folder):
     gains = read_csv((folder / "gains.csv").read_text())
     places = {(g["setting"], g["side"], g["metric"], g["method"]): g for g in gains}
-    assert len(places) == len(gains) == 2 * 2 * 4
+    assert len(places) == len(gains) == 2 * 2 * 5
     a = places["one", "held out", "accuracy_worst10", "a"]
     assert (float(a["mean"]), a["verdict"]) == (pytest.approx(-10), "behind")
     numbers = read_csv((folder / "numbers.csv").read_text())
@@ -130,14 +132,41 @@ def test_tables_as_csv(folder):
     assert row["mean accuracy: tuned / held out"] == "ahead / ahead"
 
 
+def test_trials_until_a_method_is_above_the_baseline():
+    """FedAvg expects 0.3 of one trial, and 0.4 of two and more.
+
+    The early method expects 0.35, 0.53 and 0.65; the late one at last 0.4, a tie up to rounding;
+    and the lucky one is above FedAvg after one trial alone.
+    """
+    scores = {
+        "fedavg": (0.2, 0.4),
+        "early": (0.1, 0.3, 0.65),
+        "late": (0.1, 0.1, 0.4 + 1e-12, 0.1, 0.1),
+        "lucky": (0.35, 0.35, 0.35),
+    }
+    made = []
+    for method, of_method in scores.items():
+        trials = tuple(Trial({"local.lr": lr}, score) for lr, score in enumerate(of_method))
+        made.append(Entry("one", method, trials=trials, chosen={"local.lr": 1}))
+    settings = {"one": benchmark().settings["one"]}
+    best, same = _View(benchmark(settings=settings), made, []).trials_tables()
+
+    def cells(table):
+        return {row[0].text: row[1].text for row in table.rows}
+
+    assert cells(best) == {"early": "2 of 3", "late": "> 5", "lucky": "> 3"}
+    assert cells(same) == {"early": "1 of 3", "late": "> 5", "lucky": "> 3"}
+
+
 def test_the_text_has_the_leads_of_the_method_of_its_own_or_those_over_the_baseline():
     own = benchmark_text(benchmark(), entries(), ["own"])
     assert own.startswith("## made_up@2")
     assert "Gain of own in mean accuracy (%), held out" in own
+    assert re.search(r"\| a +\| .* open +\| +other diverged, ahead \|", own)
     assert re.search(r"\| fedavg +\| .* open +\| \+10.00 \[\+10.00, \+10.00\] ahead \|", own)
     every = benchmark_text(benchmark(), entries(), [])
     assert "Gain over fedavg in worst 10 % (%), tuned" in every
-    assert re.search(r"\| a +\| -10.00 \[-10.00, -10.00\] behind \| +– \|", every)
+    assert re.search(r"\| a +\| -10.00 \[-10.00, -10.00\] behind \| +diverged, behind \|", every)
 
 
 def test_without_held_out_runs_and_with_one_setting(tmp_path):
@@ -174,7 +203,7 @@ def test_all_charts_are_drawn_and_fit(visit, folder, width):
     for plate in tab.locator(".plate").all():
         plate.scroll_into_view_if_needed()
         plate.locator(".charts .marks").last.wait_for()
-    assert tab.locator(".charts .marks").count() == 26
+    assert tab.locator(".charts .marks").count() == 22
     assert fits(tab)
 
 

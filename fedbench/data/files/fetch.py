@@ -304,7 +304,8 @@ def retrieve(remote: Remote, path: Path) -> list[str]:
     )
 
     def limited(url: str, target: str, _: object) -> None:
-        with _LimitedFile(target, remote.most_bytes or _MOST_BYTES) as file:
+        most_bytes = _MOST_BYTES if remote.most_bytes is None else remote.most_bytes
+        with _LimitedFile(target, most_bytes) as file:
             downloader(url, file, None)
 
     failures: list[str] = []
@@ -329,7 +330,8 @@ def retrieve(remote: Remote, path: Path) -> list[str]:
 def _refuse_unencrypted(response: Any, **_: Any) -> None:
     """Raise a ValueError for a redirect from https to http, where anybody can change a file."""
     target = response.headers.get("Location", "")
-    if response.is_redirect and response.url.startswith("https:") and target.startswith("http:"):
+    before, after = (url.lower().partition(":")[0] for url in (response.url, target))
+    if response.is_redirect and (before, after) == ("https", "http"):
         raise ValueError(f"redirected to {target}, which is not encrypted")
 
 
