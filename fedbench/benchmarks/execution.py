@@ -225,19 +225,25 @@ class PlannedEntry(BenchmarkContext):
     def execute(self) -> tuple[Entry, list[RunResult]]:
         """Search, run the seeds with the chosen values, and write the entry.
 
-        Finished runs are not repeated.
+        Finished runs are not repeated. If runs of the search fail, nothing is chosen and no entry
+        is written, so that the next call trains them again.
 
         Returns:
-            The entry, and the results of the runs.
+            The entry, and the results of the runs, or those of the search that failed.
 
         Raises:
-            RequestError: If the method refuses a trial.
+            RefusedTrial: If the method refuses a trial.
+            RequestError: If the executor cannot be reached, or a tuning seed has results.
             KeyboardInterrupt: On Ctrl-C; the same command resumes the work.
         """
-        trials = tuple(self._search())
+        searched, failed = self._search()
+        if failed:
+            reason = f"failed runs of the search: {len(failed)}; run the same command again"
+            return self._entry(reason=reason), failed
+        trials = tuple(searched)
         chosen = self.best(trials)
         if chosen is None:
-            return self.write(reason="every trial diverged or failed", trials=trials), []
+            return self.write(reason="every trial diverged", trials=trials), []
         configs = []
         held_out = []
         for seed in range(self.benchmark.seeds):
@@ -258,18 +264,22 @@ class PlannedEntry(BenchmarkContext):
         Args:
             fields: The fields of the entry besides its name and configuration.
         """
-        entry = Entry(
+        entry = self._entry(**fields)
+        write_entry(entry, self.folder, self.benchmark)
+        return entry
+
+    def _entry(self, **fields: Any) -> Entry:
+        """Return the entry with further fields."""
+        return Entry(
             self.name,
             self.method,
             tuple(self.axes.values()),
             digests=self.digests,
             **fields,
         )
-        write_entry(entry, self.folder, self.benchmark)
-        return entry
 
-    def _search(self) -> list[Trial]:
-        """Return all trials.
+    def _search(self) -> tuple[list[Trial], list[RunResult]]:
+        """Return all trials, and the results of failed runs.
 
         Rates are tried at the defaults of the other keys, then those keys at the best rate.
         """
@@ -281,15 +291,21 @@ class PlannedEntry(BenchmarkContext):
 
         own_defaults = {key: self.defaults[key] for key in own}
         overrides = [*_typed(own_defaults), rates]
-        trials = self._trials(overrides, len(search.rates))
+        trials, failed = self._trials(overrides, len(search.rates))
         best = self.best(trials)
-        if best is not None and own:
+        # with a failed rate, another one may be the best
+        if best is not None and own and not failed:
             rate = _typed({RATE: best[RATE]})
-            trials += self._trials([*rate, *own.values()], search.budget)
-        return trials
+            more, failed = self._trials([*rate, *own.values()], search.budget)
+            trials += more
+        return trials, failed
 
-    def _trials(self, overrides: Sequence[str], budget: int) -> list[Trial]:
-        """Return the trials of one search, each with all values of its overrides."""
+    def _trials(
+        self,
+        overrides: Sequence[str],
+        budget: int,
+    ) -> tuple[list[Trial], list[RunResult]]:
+        """Return the trials of one search with all values of its overrides, and failed runs."""
         search = self.benchmark.search
         seeds = as_value(search.seeds)
         typed = [
@@ -310,7 +326,7 @@ class PlannedEntry(BenchmarkContext):
         trials = []
         for trial in study.search().trials:
             trials.append(Trial(constants | trial.values, trial.mean()))
-        return trials
+        return trials, study.failed
 
     def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""

@@ -148,10 +148,39 @@ def test_a_failed_run_is_named_and_trained_again(bench, monkeypatch):
     assert len(trained) == 4
 
 
+def test_a_failed_trial_is_no_score_and_is_trained_again(bench, tmp_path, monkeypatch):
+    """The values are those of a search without the failure, in which nothing is trained twice."""
+    from fedbench.runs.training import train
+
+    trained = []
+
+    def fail(prepared, recorder):
+        trained.append(recorder.path)
+        if "tuning" in recorder.path.parts and len(trained) == 1:
+            raise MemoryError("too much")
+        return train(prepared, recorder)
+
+    monkeypatch.setattr("fedbench.runs.training.train", fail)
+    status, lines, err = bench("algo=mine")
+    assert status == 1
+    assert err.count("to repeat it: ") == 1
+    text = "\n".join(lines)
+    assert "failed; the same command trains it again" in text
+    assert "mine, whole: failed runs of the search: 1; run the same command again" in text
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    names = [entry.setting for entry in entries_of(context.folder, context.benchmark)]
+    assert names == ["part"]
+    assert bench("algo=mine")[0] == 0
+    assert len(trained) == 16 + 1
+    assert trained.count(trained[0]) == 2
+    for entry in entries_of(context.folder, context.benchmark):
+        assert None not in [trial.score for trial in entry.trials]
+
+
 def test_a_method_that_diverges_is_named_and_the_status_is_1(bench):
     status, lines, _ = bench("algo=diverging")
     assert status == 1
-    assert "diverging, whole: every trial diverged or failed" in "\n".join(lines)
+    assert "diverging, whole: every trial diverged" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
