@@ -27,7 +27,7 @@ from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
-from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
+from fedbench.core.metrics import MetricInfo, metric_info, validation_metrics
 from fedbench.core.validation import choice
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.executors.base import RunBatch, RunResult
@@ -139,11 +139,7 @@ class Study:
         name = self.config.tuned_by
         if name == "auto":
             name = "val_accuracy_mean"
-        known = ["val_loss"]  # metrics on validation examples
-        for key, metric in CATALOGUE.items():
-            if over_clients(key) and not metric.needs:
-                known.append(f"val_{key}")
-        return metric_info(choice("tuned_by", name, known))
+        return metric_info(choice("tuned_by", name, validation_metrics()))
 
     @cached_property
     def folder(self) -> Path:
@@ -421,8 +417,8 @@ class Study:
             result = results[config.overrides]
             scores = trial.scores.setdefault(rounds, [])
             if result.status == "failed":
-                overrides = " ".join(result.overrides)
-                print(f"fedbench: failed: {overrides}: {result.error}", file=sys.stderr)
+                run = " ".join(result.overrides)
+                print(f"fedbench: failed: {run}: {result.error}", file=sys.stderr)
                 self.failed.append(result)
             else:
                 scores.append(self._score(result))
