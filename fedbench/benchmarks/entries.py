@@ -62,7 +62,7 @@ class Entry:
     held_out: tuple[Run, ...] = ()
     published: bool = False
     digests: tuple[str, ...] = ()
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def is_complete(self, seeds: int) -> bool:
         """Return whether the search has ended and all seeds are done, if it has chosen values."""
