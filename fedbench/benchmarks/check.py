@@ -1,11 +1,12 @@
 """Repetition of published runs chosen at random: ``fedbench benchmark NAME --check K``.
 
-Runs are compared bit for bit with those of the same versions and machine. Elsewhere numbers are
-rounded differently, and the metrics of the benchmark must agree within its tolerance.
+Runs are compared bit for bit with those of the same versions, machine and engine. Elsewhere numbers
+are rounded differently, and the metrics of the benchmark must agree within its tolerance.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from fedbench.runs.run import Fields, Run, read_run
 
 _CLOCKS = ("seconds_train", "seconds_eval")
 _VERSIONS = ("python", "torch", "numpy")
+# facts of the engine that change the order of sums; its precision is part of the configuration
+_ENGINE = ("mode", "cohort_size", "workers")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def check_runs(
     """Repeat runs chosen at random and compare all numbers.
 
     The repeated runs are in DIR/checks/<name>@<version>/<draw>. Their configurations come from the
-    benchmark and the chosen values, never from the published runs.
+    benchmark and the chosen values, never from the published runs. A run of an earlier check with
+    the same draw is removed and trained again: other versions may be installed now.
 
     Args:
         entries: The entries.
@@ -126,7 +130,11 @@ def check_runs(
     place = context.folder / CHECKS / context.benchmark.label / str(draw)
     repeating = replace(context, folder=place)
     pairs = [(one, one.config(repeating)) for one in drawn]
-    repeating.batch([config for one, config in pairs if one.digest == config.digest])
+    configs = [config for one, config in pairs if one.digest == config.digest]
+    for config in configs:
+        if config.path.exists():
+            shutil.rmtree(config.path)
+    repeating.batch(configs)
     return Checked(
         draw,
         len(population),
@@ -165,26 +173,27 @@ def _compared(
 
     here = numbers_of(repeated)
     published = numbers_of(one.run)
-    metrics = {}  # a published run without a metric differs
-    for name in benchmark.metrics:
-        if name in here:
-            metrics[name] = published.get(name)
-    reason, difference = largest_difference(metrics | published, here)
+    reason, difference = largest_difference(published, here)
     if not difference:
         return one
     if environment_of(one.run) != environment_of(repeated):
-        reason, difference = largest_difference(metrics, here)
+        metrics = [
+            {name: numbers.get(name) for name in benchmark.metrics} for numbers in (published, here)
+        ]
+        reason, difference = largest_difference(*metrics)
         if difference <= benchmark.tolerance:
             return result("within", reason, difference)
     return result("differs", reason, difference)
 
 
 def environment_of(run: Run) -> list[Any]:
-    """Return the versions and the machine on which a run's bits depend."""
+    """Return the versions, the machine and the engine on which a run's bits depend."""
     versions = run.meta.get("versions", {})
-    facts = [versions.get(name) for name in _VERSIONS]
+    engine = run.meta.get("engine", {})
     return [
-        *facts,
+        *[versions.get(name) for name in _VERSIONS],
+        *[engine.get(name) for name in _ENGINE],
+        engine.get("processes", 1),
         run.meta.get("platform"),
         run.meta.get("device_name"),
     ]
@@ -205,17 +214,18 @@ def numbers_of(run: Run) -> Fields:
 
 
 def largest_difference(
-    published: Mapping[str, Any],
-    here: Mapping[str, Any],
+    published: Fields,
+    here: Fields,
 ) -> tuple[str, float]:
     """Return the name of the number that differs most, and the difference.
 
-    The difference is relative to published numbers above 1. Two missing numbers agree.
+    The difference is relative to published numbers above 1. Two missing numbers agree; a number
+    that only one of the runs has is a difference.
     """
     where = ""
     largest = 0.0
-    for name, value in published.items():
-        difference = _difference(value, here.get(name))
+    for name in published | here:
+        difference = _difference(published.get(name), here.get(name))
         if difference > largest:
             where = name
             largest = difference

@@ -16,7 +16,7 @@ from fedbench.config.overrides import CONFIG_DIR, options
 from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
-from fedbench.core.metrics import is_field
+from fedbench.core.metrics import is_field, validation_metrics
 from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.core.validation import place_and_fault
 
@@ -158,6 +158,10 @@ def _contradiction(benchmark: Benchmark) -> str:
     for seed in benchmark.search.seeds:
         if 0 <= seed < benchmark.seeds:
             return f"search: seed {seed} is one of the table; tuning seeds must be apart"
+    metric = benchmark.search.metric
+    known = validation_metrics()
+    if metric not in known:
+        return f"search: metric {metric} is none of {', '.join(known)}{nearest(metric, known)}"
     for metric in benchmark.metrics:
         if not is_field(metric):
             return f"metrics: {metric} is not measured; see `fedbench list metric`"

@@ -6,8 +6,9 @@ with the paths of their runs, so that they can be published or drawn without a s
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedbench.benchmarks.definition import Benchmark
 from fedbench.core.atomic_files import replace_file
@@ -47,6 +48,8 @@ class Entry:
         published: Whether the entry was read from a bundle rather than run here.
         digests: Digests of the method's configuration in the setting and in its variant, with the
             default values of its keys.
+        plan: The benchmark's numbers of trials and seeds, tuning seeds and metric, as of the run;
+            empty for a published entry.
     """
 
     setting: str
@@ -59,6 +62,7 @@ class Entry:
     held_out: tuple[Run, ...] = ()
     published: bool = False
     digests: tuple[str, ...] = ()
+    plan: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def is_complete(self, seeds: int) -> bool:
         """Return whether the search has ended and all seeds are done, if it has chosen values."""
@@ -93,6 +97,7 @@ def write_entry(
 
     facts = {
         "digests": entry.digests,
+        "plan": entry.plan,
         "space": entry.space,
         "trials": [vars(trial) for trial in entry.trials],
         "chosen": entry.chosen,
@@ -127,6 +132,7 @@ def read_entry(file: Path, folder: Path) -> Entry:
             runs=runs("runs"),
             held_out=runs("held_out"),
             digests=tuple(facts["digests"]),
+            plan=facts.get("plan", {}),  # earlier versions wrote none
         )
 
 

@@ -3,7 +3,9 @@
 Studies and runs are those of ``fedbench compare``, in DIR/<setting> for each setting.
 """
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -16,11 +18,11 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import CONFIG_DIR, as_value, options, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.config_values import config_value, leaves, read_yaml
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import metric_info
 from fedbench.core.validation import choice
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
-from fedbench.runs.run import Run, read_run
+from fedbench.runs.run import DamagedRun, Run, read_run
 from fedbench.tuning.request import read_request
 from fedbench.tuning.search import Study
 from fedbench.tuning.space import Values, search_space
@@ -82,8 +84,10 @@ class BenchmarkContext:
         """Refuse a benchmark whose settings are not those of its version.
 
         Raises:
-            RequestError: If the baseline's configuration has changed in a setting or its variant.
+            RequestError: If the baseline's configuration has changed in a setting or its variant,
+                or the baseline is none of the methods.
         """
+        choice("baseline", self.benchmark.baseline, methods_of(self.benchmark))
         version = self.benchmark.version
         for name, setting in self.benchmark.settings.items():
             digests = self.planned(name, self.benchmark.baseline).digests
@@ -132,19 +136,41 @@ class PlannedEntry(BenchmarkContext):
 
     @cached_property
     def axes(self) -> dict[str, str]:
-        """The axes of the search by key, as typed."""
+        """The axes of the search by key, as typed.
+
+        Raises:
+            RequestError: For a key that the method does not have.
+        """
         axes = {}
         for axis in search_space(self.method, self.composer.config_dir, ()):
             axes[axis.key] = axis.text
         if RATE in axes:
             rates = map(config_value, self.benchmark.search.rates)
             axes[RATE] = f"{RATE}={','.join(rates)}"
+        for key in axes:
+            if key not in self.defaults:
+                known = [name for name in self.defaults if name.startswith(("algo.", "local."))]
+                raise RequestError(
+                    f"tune/{self.method}.yaml: {key} is no key of algo={self.method}"
+                    f"{nearest(key, known)}; its keys are {', '.join(known)}"
+                )
         return axes
 
     @cached_property
     def digests(self) -> tuple[str, str]:
         """Digests of the method's configuration in the setting and in its variant."""
         return self.config({}).digest, self.config({}, held_out=True).digest
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What an entry depends on besides its configuration and its space."""
+        search = self.benchmark.search
+        return {
+            "budget": search.budget,
+            "tuning_seeds": list(search.seeds),
+            "metric": search.metric,
+            "seeds": self.benchmark.seeds,
+        }
 
     @property
     def most_runs(self) -> int:
@@ -211,33 +237,44 @@ class PlannedEntry(BenchmarkContext):
     def finished(self) -> Entry | None:
         """Return the entry on disk; None if it is missing, incomplete or of another configuration.
 
-        Raises:
-            RequestError: If the entry or one of its runs cannot be read.
+        An entry without its runs, or that cannot be read, is named on standard error.
         """
         file = entry_file(self.folder, self.benchmark, self.name, self.method)
         if not file.exists():
             return None
-        entry = read_entry(file, self.folder)
-        if entry.digests != self.digests or entry.space != tuple(self.axes.values()):
+        try:
+            entry = read_entry(file, self.folder)
+        except RequestError as error:
+            print(f"fedbench: {error}", file=sys.stderr)
             return None
+        present = self._entry()
+        for name in ("digests", "space", "plan"):
+            if getattr(entry, name) != getattr(present, name):
+                return None
         return entry if entry.is_complete(self.benchmark.seeds) else None
 
     def execute(self) -> tuple[Entry, list[RunResult]]:
         """Search, run the seeds with the chosen values, and write the entry.
 
-        Finished runs are not repeated.
+        Finished runs are not repeated. If runs of the search fail, nothing is chosen and no entry
+        is written, so that the next call trains them again.
 
         Returns:
-            The entry, and the results of the runs.
+            The entry, and the results of the runs, or those of the search that failed.
 
         Raises:
-            RequestError: If the method refuses a trial.
+            RefusedTrial: If the method refuses a trial.
+            RequestError: If the executor cannot be reached, or a tuning seed has results.
             KeyboardInterrupt: On Ctrl-C; the same command resumes the work.
         """
-        trials = tuple(self._search())
+        searched, failed = self._search()
+        if failed:
+            reason = f"failed runs of the search: {len(failed)}; run the same command again"
+            return self._entry(reason=reason), failed
+        trials = tuple(searched)
         chosen = self.best(trials)
         if chosen is None:
-            return self.write(reason="every trial diverged or failed", trials=trials), []
+            return self.write(reason="every trial diverged", trials=trials), []
         configs = []
         held_out = []
         for seed in range(self.benchmark.seeds):
@@ -258,18 +295,23 @@ class PlannedEntry(BenchmarkContext):
         Args:
             fields: The fields of the entry besides its name and configuration.
         """
-        entry = Entry(
+        entry = self._entry(**fields)
+        write_entry(entry, self.folder, self.benchmark)
+        return entry
+
+    def _entry(self, **fields: Any) -> Entry:
+        """Return the entry with further fields."""
+        return Entry(
             self.name,
             self.method,
             tuple(self.axes.values()),
             digests=self.digests,
+            plan=self.plan,
             **fields,
         )
-        write_entry(entry, self.folder, self.benchmark)
-        return entry
 
-    def _search(self) -> list[Trial]:
-        """Return all trials.
+    def _search(self) -> tuple[list[Trial], list[RunResult]]:
+        """Return all trials, and the results of failed runs.
 
         Rates are tried at the defaults of the other keys, then those keys at the best rate.
         """
@@ -281,15 +323,21 @@ class PlannedEntry(BenchmarkContext):
 
         own_defaults = {key: self.defaults[key] for key in own}
         overrides = [*_typed(own_defaults), rates]
-        trials = self._trials(overrides, len(search.rates))
+        trials, failed = self._trials(overrides, len(search.rates))
         best = self.best(trials)
-        if best is not None and own:
+        # with a failed rate, another one may be the best
+        if best is not None and own and not failed:
             rate = _typed({RATE: best[RATE]})
-            trials += self._trials([*rate, *own.values()], search.budget)
-        return trials
+            more, failed = self._trials([*rate, *own.values()], search.budget)
+            trials += more
+        return trials, failed
 
-    def _trials(self, overrides: Sequence[str], budget: int) -> list[Trial]:
-        """Return the trials of one search, each with all values of its overrides."""
+    def _trials(
+        self,
+        overrides: Sequence[str],
+        budget: int,
+    ) -> tuple[list[Trial], list[RunResult]]:
+        """Return the trials of one search with all values of its overrides, and failed runs."""
         search = self.benchmark.search
         seeds = as_value(search.seeds)
         typed = [
@@ -310,7 +358,7 @@ class PlannedEntry(BenchmarkContext):
         trials = []
         for trial in study.search().trials:
             trials.append(Trial(constants | trial.values, trial.mean()))
-        return trials
+        return trials, study.failed
 
     def best(self, trials: Sequence[Trial]) -> Values | None:
         """Return the values of the first of the best trials; None if no trial has a score."""
@@ -325,9 +373,12 @@ class PlannedEntry(BenchmarkContext):
 
 
 def _runs(configs: Sequence[RunConfig]) -> tuple[Run, ...]:
-    """Return the runs that have files; a run that was refused has none."""
-    paths = [config.path for config in configs]
-    return tuple(read_run(path) for path in paths if (path / "meta.json").exists())
+    """Return the runs that can be read; a run that was refused has no files."""
+    runs = []
+    for config in configs:
+        with suppress(DamagedRun):  # its result has the fault
+            runs.append(read_run(config.path))
+    return tuple(runs)
 
 
 def _typed(values: Values) -> list[str]:

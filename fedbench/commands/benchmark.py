@@ -18,13 +18,14 @@ from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, method
 from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, one_line
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.validation import validate
 from fedbench.reports.benchmark import benchmark_text, write_benchmark
 from fedbench.reports.filters import plural
 from fedbench.runs.executors.base import Executor, RunResult
 from fedbench.runs.process import deadline
+from fedbench.tuning.search import RefusedTrial
 
 # keys that do not change results
 _FREE = (
@@ -61,8 +62,8 @@ def execute(
         hours: Time limit in hours.
 
     Returns:
-        The result. Its status is 1 if a run failed, a method in ``algo`` has no run, or a repeated
-        run differs.
+        The result. Its status is 1 if a run failed, a method in ``algo`` has no run or refuses a
+        trial, or a repeated run differs. There is no page without runs.
 
     Raises:
         RequestError: If the request is invalid.
@@ -92,7 +93,7 @@ def execute(
         )
     todo = _allowed(todo, entries)
     print(f"fedbench: {_outlook(benchmark, entries, todo)}", file=sys.stderr, flush=True)
-    failed = _run(todo, entries, hours)
+    failed, refusing = _run(todo, entries, hours)
     print_errors(failed, config_dir)
 
     checked = None
@@ -101,20 +102,23 @@ def execute(
         published = [entry for entry in entries if entry.published]
         checked = check_runs(published or entries, check, draw, context)
     lines = [] if checked is None else checked_lines(checked)
-    without = [f"{one.method}, {one.setting}: {one.reason}" for one in entries if one.reason]
-    page = write_benchmark(
-        benchmark,
-        entries,
-        own,
-        folder / FOLDER / benchmark.label,
-        lines,
-    )
-    text = benchmark_text(benchmark, entries, own)
-    print("\n".join(["", text, "", *without, *lines, f"written: {page}"]))
+    with_runs = {entry.method for entry in entries if entry.runs}
+    page = None
+    if with_runs:
+        page = write_benchmark(
+            benchmark,
+            entries,
+            own,
+            folder / FOLDER / benchmark.label,
+            lines,
+        )
+        text = benchmark_text(benchmark, entries, own)
+        print("\n".join(["", text, "", *reasons(entries), *lines, f"written: {page}"]))
+    else:
+        print("\n".join([*reasons(entries), "no page is written: there is no run"]))
     if todo:
         print(f"\nthe hours are up: {_count(todo)} left; the same command runs the rest")
-    with_runs = {entry.method for entry in entries if entry.runs}
-    missing = not todo and set(own) - with_runs
+    missing = set(own) & refusing or (not todo and set(own) - with_runs)
     differs = checked is not None and checked.count("differs")
     return CommandResult(1 if failed or missing or differs else 0, page)
 
@@ -205,21 +209,35 @@ def _run(
     todo: list[PlannedEntry],
     entries: list[Entry],
     hours: float | None,
-) -> list[RunResult]:
-    """Run entries until the time is up, and return the failed runs.
+) -> tuple[list[RunResult], set[str]]:
+    """Run entries until the time is up, and return the failed runs and the methods that refuse one.
 
     Finished entries move from the work to the others.
     """
     failed: list[RunResult] = []
+    refusing = set()
     with nullcontext() if hours is None else deadline(hours * 3600):
         while todo:
             planned = todo[0]
             print(f"fedbench: {planned.method} in {planned.name}", file=sys.stderr, flush=True)
-            entry, results = planned.execute()
-            failed += [result for result in results if result.error]
+            try:
+                entry, results = planned.execute()
+                failed += [result for result in results if result.error]
+            except RefusedTrial as error:  # the other methods run nevertheless
+                entry = planned.write(reason=str(error))
+                refusing.add(planned.method)
             entries.append(entry)
             todo.remove(planned)
-    return failed
+    return failed, refusing
+
+
+def reasons(entries: Sequence[Entry]) -> list[str]:
+    """Return a line for each entry without runs; the reason may be a stranger's."""
+    lines = []
+    for entry in entries:
+        if entry.reason:
+            lines.append(f"{entry.method}, {entry.setting}: {one_line(entry.reason)}")
+    return lines
 
 
 def checked_lines(checked: Checked) -> list[str]:
@@ -234,5 +252,6 @@ def checked_lines(checked: Checked) -> list[str]:
         if one.outcome != "identical":
             variant = ", held out" if one.held_out else ""
             name = f"{one.entry.method}, {one.entry.setting}{variant}, seed {one.seed}"
-            lines.append(f"{name} {one.outcome}: {one.reason} (by {one.difference:.3g})")
+            reason = one_line(one.reason)  # may have the name of a published column
+            lines.append(f"{name} {one.outcome}: {reason} (by {one.difference:.3g})")
     return lines

@@ -94,8 +94,13 @@ def reason_of(error: Exception) -> str:
     Control characters are escaped, because the text may come from a server and a terminal would
     interpret them.
     """
-    text = " ".join(str(error).split()) or type(error).__name__
-    return repr(text)[1:-1][:300]
+    return one_line(str(error)) or type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """Return a text of arbitrary origin in one short line, with control characters escaped."""
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words[:300])
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

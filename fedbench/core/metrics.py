@@ -142,6 +142,15 @@ def over_clients(name: str) -> bool:
     return name.startswith(("accuracy_", "error_")) or name.removesuffix("_weighted") in _STATISTICS
 
 
+def validation_metrics() -> list[str]:
+    """Return the names of the metrics on validation examples by which values can be chosen."""
+    known = ["val_loss"]
+    for key, metric in CATALOGUE.items():
+        if over_clients(key) and not metric.needs:
+            known.append(f"val_{key}")
+    return known
+
+
 def weighted_or_not(name: str, weighted: bool) -> str | None:
     """Return a statistic over clients with or without weights.
 

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
-from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info, over_clients
+from fedbench.core.metrics import MetricInfo, metric_info, validation_metrics
 from fedbench.core.validation import choice
 from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.executors.base import RunBatch, RunResult
@@ -46,6 +46,10 @@ _NAME = "search"
 _ONLY_HERE = ("data.validation", "tuned_by", "keep_state")
 
 
+class RefusedTrial(RequestError):
+    """A trial that a method refuses, or that has no score."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One choice of values.
@@ -54,7 +58,7 @@ class Trial:
         number: Number of the trial, starting at 0.
         values: The values by key.
         scores: The metric per tuning seed, by number of rounds trained. It is None for a run that
-            diverged or failed.
+            diverged. A trial with a failed run has no scores of these rounds.
     """
 
     number: int
@@ -69,7 +73,7 @@ class Trial:
     def mean(self) -> float | None:
         """Return the mean score over the tuning seeds after ``rounds`` rounds.
 
-        The result is None if a run diverged or failed.
+        The result is None if a run diverged or none is complete.
         """
         scores = self.scores.get(self.rounds, [])
         known = [score for score in scores if score is not None]
@@ -107,12 +111,17 @@ class Study:
         method: The method.
         composer: Composer of the configurations.
         debug: Whether to print the traceback of a failed run.
+
+    Attributes:
+        failed: Results of the runs that failed in this process. The next search trains their trials
+            again.
     """
 
     request: TuningRequest
     method: str
     composer: Composer
     debug: bool = False
+    failed: list[RunResult] = field(default_factory=list, init=False, compare=False)
 
     @cached_property
     def config(self) -> RunConfig:
@@ -130,11 +139,7 @@ class Study:
         name = self.config.tuned_by
         if name == "auto":
             name = "val_accuracy_mean"
-        known = ["val_loss"]  # metrics on validation examples
-        for key, metric in CATALOGUE.items():
-            if over_clients(key) and not metric.needs:
-                known.append(f"val_{key}")
-        return metric_info(choice("tuned_by", name, known))
+        return metric_info(choice("tuned_by", name, validation_metrics()))
 
     @cached_property
     def folder(self) -> Path:
@@ -233,7 +238,8 @@ class Study:
         """Train the remaining trials, and return the result.
 
         Raises:
-            RequestError: If the method refuses a trial.
+            RefusedTrial: If the method refuses a trial, or a trial has no score.
+            RequestError: If the executor cannot be reached.
             KeyboardInterrupt: On Ctrl-C; the same command resumes the search.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -360,14 +366,18 @@ class Study:
     ) -> bool:
         """Report a trial's scores after a number of rounds, and return whether it continues.
 
-        If the trial does not continue, it is ended and its result is printed.
+        If the trial does not continue, its result is printed. It is ended unless a run failed: a
+        process that ran out of memory says nothing about the values.
         """
-        handle.set_user_attr("scores", trial.scores)
         mean = trial.mean()
-        if mean is None:
+        if len(trial.scores[rounds]) < len(self.request.seeds):
+            outcome = "failed; the same command trains it again"
+        elif mean is None:
+            handle.set_user_attr("scores", trial.scores)
             self._study.tell(handle, state=TrialState.FAIL)
-            outcome = "diverged or failed"
+            outcome = "diverged"
         else:
+            handle.set_user_attr("scores", trial.scores)
             handle.report(mean, rounds)
             if rounds == self.config.rounds:
                 self._study.tell(handle, mean)
@@ -386,7 +396,10 @@ class Study:
         trials: Sequence[Trial],
         rounds: int,
     ) -> None:
-        """Train trials on all tuning seeds for a number of rounds, and add their scores."""
+        """Train trials on all tuning seeds for a number of rounds, and add their scores.
+
+        Failed runs have none.
+        """
         tasks = []
         for trial, seed in product(trials, self.request.seeds):
             overrides = self.overrides(trial.values, seed, rounds)
@@ -401,26 +414,29 @@ class Study:
         self.request.executor.execute(batch)
         results = {result.overrides: result for result in batch.results}
         for trial, config in tasks:
-            score = self._score(results[config.overrides])
-            trial.scores.setdefault(rounds, []).append(score)
+            result = results[config.overrides]
+            scores = trial.scores.setdefault(rounds, [])
+            if result.status == "failed":
+                run = " ".join(result.overrides)
+                print(f"fedbench: failed: {run}: {result.error}", file=sys.stderr)
+                self.failed.append(result)
+            else:
+                scores.append(self._score(result))
 
     def _score(self, result: RunResult) -> float | None:
-        """Return the metric of a run, or None if the run diverged or failed.
+        """Return the metric of a run, or None if the run diverged.
 
         Raises:
-            RequestError: If the run was refused or the metric could not be measured.
+            RefusedTrial: If the run was refused or the metric could not be measured.
         """
         if result.status == "refused":
-            raise RequestError(result.error)
-        if result.status == "failed":
-            overrides = " ".join(result.overrides)
-            print(f"fedbench: failed: {overrides}: {result.error}", file=sys.stderr)
+            raise RefusedTrial(result.error)
         if result.status != "done" or result.path is None:
             return None
         value = read_run(result.path).last_round().get(self.metric.name)
         if value is None or math.isnan(value):
             share = self.config.data.validation
-            raise RequestError(
+            raise RefusedTrial(
                 f"{result.path} has no {self.metric.name}: no client has enough training examples "
                 f"for data.validation={share:g}; hold out a larger fraction"
             )

@@ -51,6 +51,11 @@ def test_a_name_stands_for_one_benchmark(tmp_path):
         ),
         (
             "search",
+            {"rates": [1], "budget": 2, "seeds": [9], "metric": "accuracy_mean"},
+            "search: metric accuracy_mean is none of val_loss, .*mean val_accuracy_mean",
+        ),
+        (
+            "search",
             {"rates": [0], "budget": 2, "seeds": [9], "metric": "val_loss"},
             "search: rates 1: must be > 0, got 0",
         ),
@@ -61,6 +66,13 @@ def test_an_invalid_definition_is_refused(tmp_path, key, value, message):
     write_tiny(tmp_path, **{"benchmark/tiny.yaml": yaml.safe_dump(tree)})
     with pytest.raises(RequestError, match=rf"tiny\.yaml.*{message}"):
         read_benchmark("tiny", tmp_path)
+
+
+def test_the_baseline_is_one_of_the_methods(tmp_path):
+    text = BENCHMARK.replace("[fedavg, fedprox, afl]", "[fedprox, afl]")
+    write_tiny(tmp_path, **{"benchmark/tiny.yaml": text.lstrip("\n")})
+    with pytest.raises(RequestError, match="baseline must be one of fedprox, afl; got 'fedavg'"):
+        context_of(tmp_path, tmp_path / "results").check_settings()
 
 
 @pytest.mark.parametrize("text", ["- a", "a: ["])

@@ -1,5 +1,6 @@
 """The search of a benchmark and its entries: order, refusals, identities, resuming."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,6 +96,12 @@ def test_an_entry_is_done_only_with_all_its_runs_and_the_present_configuration(t
         with user_code_from(tmp_path / "changed"):
             other = context_of(tmp_path / "changed", tiny.folder)
             assert other.planned("whole", "mine").finished() is None
+    for changed in ({"budget": 1}, {"seeds": (7,)}, {"metric": "val_loss"}):
+        search_ = replace(tiny.benchmark.search, **changed)
+        other = replace(tiny, benchmark=replace(tiny.benchmark, search=search_))
+        assert other.planned("whole", "mine").finished() is None
+    fewer = replace(tiny, benchmark=replace(tiny.benchmark, seeds=1))
+    assert fewer.planned("whole", "mine").finished() is None
     file = entry_file(tiny.folder, tiny.benchmark, "whole", "mine")
     file.write_text(file.read_text().replace('"trials"', '"trial"'))
     with pytest.raises(RequestError, match=r"mine\.json cannot be read as an entry .*'trials'"):
@@ -125,7 +132,7 @@ def test_a_method_all_of_whose_trials_diverge_has_no_runs(tiny):
     entry, results = planned.execute()
     assert (entry.chosen, entry.runs, results) == (None, (), [])
     assert [trial.score for trial in entry.trials] == [None, None]
-    assert entry.reason == "every trial diverged or failed"
+    assert entry.reason == "every trial diverged"
     assert planned.finished() == entry
 
 
@@ -158,6 +165,15 @@ def test_the_identities_of_published_studies_and_runs(
     assert folders == studies
     place = Path("synthetic", "fairness", "synthetic", method, run, "seed_3")
     assert planned.config(chosen, 3).path == tmp_path / place
+
+
+def test_a_searched_key_that_the_method_lacks_is_refused(tmp_path):
+    write_tiny(tmp_path, **{"tune/mine.yaml": "algo.y: 0.5,1.0\n"})
+    with user_code_from(tmp_path):
+        planned = context_of(tmp_path, tmp_path / "results").planned("whole", "mine")
+        message = r"tune/mine\.yaml: algo\.y is no key of algo=mine.*; its keys are .*algo\.x"
+        with pytest.raises(RequestError, match=message):
+            planned.finished() or planned.most_runs
 
 
 def test_a_benchmark_may_name_its_methods(tiny):

@@ -1,16 +1,24 @@
 """``fedbench benchmark NAME``: a method of one's own against entries of others, and the check."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tiny_benchmark import EXPERIMENT, context_of, write_tiny
 
-from fedbench.benchmarks.check import check_runs, environment_of
-from fedbench.benchmarks.entries import entries_of, entry_file
+from fedbench.benchmarks.check import (
+    Checked,
+    CheckedRun,
+    check_runs,
+    environment_of,
+    largest_difference,
+)
+from fedbench.benchmarks.entries import Entry, entries_of, entry_file
 from fedbench.cli import main
-from fedbench.commands.benchmark import checked_lines
+from fedbench.commands.benchmark import checked_lines, reasons
 from fedbench.runs.results import load_results
 
 pytestmark = pytest.mark.whole
@@ -148,10 +156,98 @@ def test_a_failed_run_is_named_and_trained_again(bench, monkeypatch):
     assert len(trained) == 4
 
 
+def test_a_failed_trial_is_no_score_and_is_trained_again(bench, tmp_path, monkeypatch):
+    """The values are those of a search without the failure, in which nothing is trained twice."""
+    from fedbench.runs.training import train
+
+    trained = []
+
+    def fail(prepared, recorder):
+        trained.append(recorder.path)
+        if "tuning" in recorder.path.parts and len(trained) == 1:
+            raise MemoryError("too much")
+        return train(prepared, recorder)
+
+    monkeypatch.setattr("fedbench.runs.training.train", fail)
+    status, lines, err = bench("algo=mine")
+    assert status == 1
+    assert err.count("to repeat it: ") == 1
+    text = "\n".join(lines)
+    assert "failed; the same command trains it again" in text
+    assert "mine, whole: failed runs of the search: 1; run the same command again" in text
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    names = [entry.setting for entry in entries_of(context.folder, context.benchmark)]
+    assert names == ["part"]
+    assert bench("algo=mine")[0] == 0
+    assert len(trained) == 16 + 1
+    assert trained.count(trained[0]) == 2
+    for entry in entries_of(context.folder, context.benchmark):
+        assert None not in [trial.score for trial in entry.trials]
+
+
+def test_a_method_that_refuses_a_trial_is_named_and_the_others_run(bench, tmp_path):
+    """The refusal is of a value that the search draws, not of the default."""
+    source = """
+        from fedbench import Algorithm, server_descent
+        from fedbench.core.errors import RequestError
+
+        def mine(x, local=None):
+            if x == 0.5:
+                raise RequestError("x must not be 0.5")
+            return Algorithm(**server_descent(lr=x))
+    """
+    algo = "_target_: own_second.mine\nx: 1.0\n"
+    second = {
+        "own_second.py": source,
+        "algo/second.yaml": algo,
+        "tune/second.yaml": "algo.x: 0.5,1\n",
+    }
+    write_tiny(tmp_path / "conf", **second)
+    status, lines, err = bench("algo=second,mine")
+    assert status == 1, err
+    text = "\n".join(lines)
+    assert "second, whole: x must not be 0.5" in text
+    assert "### Gain of mine in mean accuracy (%), tuned" in text
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    refused = [e for e in entries_of(context.folder, context.benchmark) if not e.runs]
+    assert [e.reason for e in refused] == ["x must not be 0.5"] * 2
+    assert not any(e.is_complete(2) for e in refused)  # both are searched again
+
+
+def test_without_any_run_there_is_no_page(bench, tmp_path):
+    status, lines, err = bench("--hours", "1e-6", baselines=None)
+    assert status == 0, err
+    assert lines[-1] == "the hours are up: 3 methods left; the same command runs the rest"
+    assert "no page is written: there is no run" in lines
+    assert not list((tmp_path / "results").rglob("index.html"))
+
+
+def test_an_entry_without_one_of_its_runs_is_no_entry(bench, tmp_path, published):
+    shutil.copytree(published, tmp_path / "results")
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    planned = context.planned("whole", "fedprox")
+    shutil.rmtree(planned.finished().runs[1].path)
+    assert planned.finished() is None
+    status, lines, err = bench(baselines=None)
+    assert status == 0, err
+    assert err.count("fedprox.json cannot be read as an entry") == 1
+    assert len([line for line in lines if line.endswith("of training")]) == 1
+
+
+def test_reasons_of_strangers_are_one_short_line():
+    entry = Entry("whole", "mine", reason="a\n\x1b[2J" + "b" * 999)
+    run = CheckedRun(entry, SimpleNamespace(meta={"seed": 1}), False, "differs", 1, entry.reason)
+    line = checked_lines(Checked(1, 1, 0.02, (run,)))[1]
+    assert line.isprintable()
+    assert r"a \x1b[2Jbb" in line
+    assert len(line) < 400
+    assert reasons([entry]) == ["mine, whole: " + r"a \x1b[2J" + "b" * 294]
+
+
 def test_a_method_that_diverges_is_named_and_the_status_is_1(bench):
     status, lines, _ = bench("algo=diverging")
     assert status == 1
-    assert "diverging, whole: every trial diverged or failed" in "\n".join(lines)
+    assert "diverging, whole: every trial diverged" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -285,11 +381,45 @@ def test_a_metric_that_a_published_run_lacks_is_a_difference(check):
     assert (run.outcome, run.reason) == ("differs", "accuracy_worst10")
 
 
-def test_the_environment_is_versions_and_machine(published):
+def test_a_number_that_only_one_run_has_is_a_difference(check):
+    assert largest_difference({"a": 1}, {"a": 1, "b": 2}) == ("b", math.inf)
+    assert largest_difference({"a": 1, "b": 2}, {"a": 1}) == ("b", math.inf)
+    assert largest_difference({"a": 1}, {"a": 1, "b": math.nan}) == ("", 0)
+
+    def cut(run):
+        copy = replace(run)
+        copy.__dict__["clients"] = lambda: run.clients().tail(1)
+        return copy
+
+    (run,) = check(cut).runs
+    assert run.outcome == "differs"
+    assert " of client " in run.reason
+
+
+def test_the_same_draw_trains_again(check, tmp_path):
+    """What an earlier check left is not compared: other versions may be installed now."""
+    first = check().runs[0]
+    (table,) = (tmp_path / "results").rglob("rounds.jsonl")
+    table.with_name("LEFT").touch()
+    assert check().runs[0].run.path == first.run.path
+    assert not table.with_name("LEFT").exists()
+    assert table.exists()
+
+
+def test_the_environment_is_versions_machine_and_engine(published):
     context = context_of(published.parent / "conf", published)
     run = next(entries_of(published, context.benchmark)).runs[0]
     assert None not in environment_of(run)
-    for change in ({"platform": "x"}, {"device_name": "x"}, {"versions": {"numpy": "2"}}):
+    engine = run.meta["engine"]
+    for change in (
+        {"platform": "x"},
+        {"device_name": "x"},
+        {"versions": {"numpy": "2"}},
+        {"engine": engine | {"mode": "x"}},
+        {"engine": engine | {"cohort_size": -1}},
+        {"engine": engine | {"workers": -1}},
+        {"engine": engine | {"processes": 2}},
+    ):
         assert environment_of(replace(run, meta=run.meta | change)) != environment_of(run)
 
 
@@ -302,6 +432,11 @@ def test_check_draws_runs_repeats_them_and_ends_with_status_1_if_one_differs(
     assert "0 methods to do" in err
     repeated = done(tmp_path / "results" / "checks" / "tiny@3" / "7")
     assert len(done(tmp_path / "results")) == len(repeated) == 2
+    assert load_results(tmp_path / "results").runs.empty
+
+    # a vectorised run and a loop sum in other orders
+    status, lines, _ = bench("--check", "2", "--draw", "7", "engine.mode=loop")
+    assert status == 0, lines
     assert load_results(tmp_path / "results").runs.empty
 
     # a choice that is not that of its runs
