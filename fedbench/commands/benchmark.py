@@ -8,7 +8,9 @@ import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 from fedbench.benchmarks.bundle import read_baselines
 from fedbench.benchmarks.check import Checked, check_runs
@@ -216,8 +218,10 @@ def _run(
     """
     failed: list[RunResult] = []
     refusing = set()
-    with nullcontext() if hours is None else deadline(hours * 3600):
-        while todo:
+    seconds = inf if hours is None else hours * 3600
+    end = monotonic() + seconds
+    with nullcontext() if hours is None else deadline(seconds):
+        while todo and monotonic() < end:
             planned = todo[0]
             print(f"fedbench: {planned.method} in {planned.name}", file=sys.stderr, flush=True)
             try:

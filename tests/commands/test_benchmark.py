@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,12 @@ def bench(fed, tmp_path, bundle):
         return fed(*COMMAND, *source, *args)
 
     return run
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """Let 100 seconds pass between two looks at the clock."""
+    monkeypatch.setattr("fedbench.commands.benchmark.monotonic", count(0, 100).__next__)
 
 
 @pytest.fixture
@@ -118,8 +125,8 @@ def test_finished_work_is_not_repeated(bench, tmp_path, published, no_training):
     assert file.read_text() == before
 
 
-def test_a_command_ends_after_some_hours_and_resumes(bench, tmp_path):
-    status, lines, _ = bench("algo=mine", "--hours", "1e-5")
+def test_a_command_ends_after_some_hours_and_resumes(bench, tmp_path, late):
+    status, lines, _ = bench("algo=mine", "--hours", "0.01")
     assert status == 0
     assert lines[-1] == "the hours are up: 1 method left; the same command runs the rest"
     assert not list((tmp_path / "results").rglob("mine.json"))
@@ -214,8 +221,8 @@ def test_a_method_that_refuses_a_trial_is_named_and_the_others_run(bench, tmp_pa
     assert not any(e.is_complete(2) for e in refused)  # both are searched again
 
 
-def test_without_any_run_there_is_no_page(bench, tmp_path):
-    status, lines, err = bench("--hours", "1e-6", baselines=None)
+def test_without_any_run_there_is_no_page(bench, tmp_path, late):
+    status, lines, err = bench("--hours", "0.01", baselines=None)
     assert status == 0, err
     assert lines[-1] == "the hours are up: 3 methods left; the same command runs the rest"
     assert "no page is written: there is no run" in lines
