@@ -255,6 +255,6 @@ def profile(scores: Mapping[str, Sequence[float]]) -> dict[str, np.ndarray]:
     values = np.array(list(scores.values()))
     values[np.isnan(values)] = -np.inf
     best = values.max(0)
-    best[np.isneginf(best)] = 0.0  # nobody succeeds: every gap is infinite
+    best[np.isneginf(best)] = 0.0  # no method has a score: every gap is infinite
     gaps = np.sort(best - values)
     return dict(zip(scores, gaps, strict=True))

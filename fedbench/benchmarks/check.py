@@ -39,7 +39,7 @@ class CheckedRun:
             ``differs``.
         difference: The largest difference of a number, relative for numbers above 1. It is 0 for an
             identical run, and infinite if a number is missing.
-        reason: The number with the largest difference, or why there is no number.
+        reason: The number with the largest difference, or why nothing could be compared.
     """
 
     entry: Entry

@@ -185,7 +185,7 @@ def _is_on(axis: Axis, value: Any) -> bool:
 
 
 def _check_number(name: str, value: object) -> None:
-    """Raise a ValueError if a value of a metric is no number, or is out of range."""
+    """Raise a ValueError if the value of a metric is not a number or out of range."""
     is_share = metric_info(name).unit.startswith("%")
     low, high = (0.0, 1.0) if is_share else (-_LARGEST, _LARGEST)
     is_valid = isinstance(value, int | float) and low - _ROUNDING <= value <= high + _ROUNDING
@@ -245,7 +245,7 @@ def _check_numbers(
     """Check the last round and the table of clients of a run that is done.
 
     Raises:
-        ValueError: If the round has another number or lacks a metric, or there is no table.
+        ValueError: If the last round is another one, a metric is missing, or there is no table.
     """
     last = run.last_round()
     _require("the last round", last["round"], rounds)

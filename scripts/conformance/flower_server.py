@@ -24,7 +24,7 @@ class Batches(list):
 
 
 class Client:
-    """A client that a server can reach; its Flower client is made anew in every round."""
+    """A client that a server can reach; a new Flower client is created for it in every round."""
 
     def __init__(self, make):
         self.make = make
