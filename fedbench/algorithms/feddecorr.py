@@ -42,7 +42,7 @@ def decorrelation(
         loss = (losses * batch.weight).sum(1, keepdim=True)
         return loss + coef * penalty(own.features, batch.weight > 0, form)
 
-    return Objective(values)
+    return Objective(values, features=True)
 
 
 def penalty(

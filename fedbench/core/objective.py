@@ -27,8 +27,8 @@ class Objective:
         models: Other models that see the same batch, as in an evaluation. "broadcast": the model
             from which the client started the round; "previous": the client's last local model, or,
             in its first round, the model from which it starts.
-        features: Whether ``values`` compares features, which must then depend on parameters that
-            are trained.
+        features: Whether ``values`` acts through the features alone, besides the cross-entropy.
+            They must then depend on parameters that are trained.
         class_counts: Whether ``values`` uses ``info.probe["labels"]`` [A, K], the number of the
             client's training examples of each class.
     """

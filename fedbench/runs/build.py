@@ -449,8 +449,8 @@ def _check_objective(
     head_alone = all(key.startswith(inside) for key in task.layout.names)
     if objective is not None and objective.features and head_alone:
         raise RequestError(
-            f"{request} compares features, and those of model={config.names.model} do not depend "
-            "on its trained parameters; use another model"
+            f"{request} acts through the features, and those of model={config.names.model} do not "
+            "depend on its trained parameters; use another model"
         )
 
 

@@ -37,7 +37,7 @@ def calls(monkeypatch):
     [
         "algo=fedavg",
         "algo=scaffold engine.mode=loop",
-        "algo=feddecorr",
+        "algo=fedlc",
         "algo=fedrod",
         "algo=term local.momentum=0.0 attack=flip",
     ],
