@@ -51,8 +51,8 @@ def execute(
         debug: Whether to print the traceback of a failed run.
 
     Returns:
-        The result. Its status is 1 if a method has no successful trial, or if a run of the
-        comparison is not done.
+        The result. Its status is 1 if a method has no successful trial, if a run of the search
+        failed, or if a run of the comparison is not done.
 
     Raises:
         RequestError: If the request is invalid.
@@ -72,7 +72,7 @@ def execute(
     text, chapter = _write_search(searches, typed)
     print(f"\n{text}")
     chosen = [tuned for tuned in searches if tuned.best is not None]
-    complete = len(chosen) == len(searches)
+    complete = len(chosen) == len(searches) and not any(study.failed for study in studies)
     if command == "tune":
         return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
 

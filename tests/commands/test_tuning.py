@@ -267,6 +267,33 @@ COMPARE = ["compare", "methods=a,b"]
 
 
 @pytest.mark.parametrize(
+    "typed",
+    [
+        "tune algo=fedavg seeds=1",
+        "compare methods=fedavg,fedprox tuning_seeds=1 seeds=1",
+    ],
+)
+def test_a_failed_trial_is_named_and_the_status_is_1(fed, monkeypatch, typed):
+    """Although another trial is the best: with the failed one, the choice may be another."""
+    train = training.train
+    runs = []
+
+    def fail(prepared, recorder):
+        runs.append(recorder.path)
+        if len(runs) == 1:
+            raise MemoryError("too much")
+        return train(prepared, recorder)
+
+    words = [*typed.split(), "budget=2", "local.lr=0.1,0.3", *SMALL]
+    monkeypatch.setattr(training, "train", fail)
+    status, _, err = fed(*words)
+    assert status == 1
+    assert "MemoryError: too much" in err
+    assert fed(*words)[0] == 0
+    assert runs.count(runs[0]) == 2
+
+
+@pytest.mark.parametrize(
     ("typed", "tuning", "table"),
     [
         (TUNE, (1000,), ()),
