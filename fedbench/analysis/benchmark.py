@@ -24,7 +24,7 @@ import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.matching import ALPHA
-from fedbench.analysis.ranks import RankTest, rank_test
+from fedbench.analysis.ranks import average_ranks
 from fedbench.analysis.stats import (
     Paired,
     has_scale,
@@ -219,12 +219,12 @@ def scores_of(settings: Collection[Results], metric: str) -> dict[str, list[floa
     return scores
 
 
-def ranked(scores: Mapping[str, Sequence[float]]) -> RankTest | None:
-    """Return the ranks of methods over settings; None for fewer than 2 settings or 3 methods.
+def ranked(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the average ranks of methods over settings, each with the means over its seeds.
 
-    Each setting is a block with the means over its seeds. A method with a diverged run, or whose
-    trials all diverged, is the worst of its setting, tied with others like it. Methods that have
-    not been run with every seed are left out, because Friedman's test needs complete blocks.
+    A method with a diverged run, or whose trials all diverged, is the worst of its setting, tied
+    with others like it. Methods that have not been run with every seed of every setting are left
+    out.
 
     Args:
         scores: The scores, as ``scores_of`` returns them.
@@ -233,10 +233,10 @@ def ranked(scores: Mapping[str, Sequence[float]]) -> RankTest | None:
     for method, row in scores.items():
         if not np.isnan(row).any():
             complete[method] = row
+    if not complete:
+        return {}
     blocks = np.array(list(complete.values())).T
-    if len(complete) < 3 or len(blocks) < 2:
-        return None
-    return rank_test(list(complete), blocks)
+    return dict(zip(complete, average_ranks(blocks), strict=True))
 
 
 def profile(scores: Mapping[str, Sequence[float]]) -> dict[str, np.ndarray]:

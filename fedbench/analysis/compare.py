@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedbench.analysis.ranks import average_ranks
 from fedbench.analysis.settings import (
     SeedBlock,
     Setting,
@@ -364,10 +365,7 @@ def _over_blocks(
         scores.append([metric.sign * value for value in means])
     ranks: tuple[float, ...] = ()
     if len(names) > 2 and len(full) > 1:
-        from scipy.stats import rankdata  # imported late: it takes a second
-
-        by_block = rankdata(-np.array(scores), axis=1)
-        ranks = tuple(by_block.mean(axis=0).tolist())
+        ranks = tuple(average_ranks(scores))
     return OverBlocks(
         counts=counts,
         short=tuple(short),

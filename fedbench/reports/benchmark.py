@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.analysis.benchmark import Lead, Results, leads, ranked, results_of, scores_of
-from fedbench.analysis.ranks import RankTest, ranks_of
+from fedbench.analysis.ranks import average_ranks
 from fedbench.analysis.stats import ROUNDING
 from fedbench.analysis.trials import searches_of
 from fedbench.benchmarks.definition import Benchmark
@@ -155,18 +155,9 @@ class _View:
 
         scores = self.scores(TUNED, self.judged[0].name)
         blocks = np.array(list(scores.values())).T
-        blocks[:, np.isnan(blocks).any(0)] = np.nan  # a method without a rank is the last
-        ranks = ranks_of(blocks).mean(0)
-        self.order = [
-            method
-            for _, method in sorted(
-                zip(
-                    ranks,
-                    scores,
-                    strict=True,
-                )
-            )
-        ]
+        blocks[:, np.isnan(blocks).any(0)] = -np.inf  # a method without a rank is the last
+        ranks = zip(average_ranks(blocks), scores, strict=True)
+        self.order = [method for _, method in sorted(ranks)]
         lines = {*own, benchmark.baseline, *self.order[:_SHOWN]}
         self.names = benchmark_charts.Names(
             own,
@@ -184,17 +175,6 @@ class _View:
     def scores(self, side: str, metric: str) -> dict[str, list[float]]:
         """Return the scores of all methods in all settings, in the displayed unit."""
         return scores_of(self.sides[side].values(), metric)
-
-    @property
-    def tests(self) -> dict[str, RankTest]:
-        """The ranks over the settings, by metric and side."""
-        tests = {}
-        for metric in self.judged:
-            for side in self.sides:
-                test = ranked(self.scores(side, metric.name))
-                if test is not None:
-                    tests[f"{metric.label}, {side}"] = test
-        return tests
 
     def leads(self, method: str, over: bool = False) -> Leads:
         """Return the leads of all other methods over one, or of the one over the others."""
@@ -226,8 +206,11 @@ class _View:
     def rank_table(self) -> Table:
         """Return the average ranks."""
         columns = {}
-        for label, test in self.tests.items():
-            columns[label] = {m: Cell(f"{rank:.2f}", rank) for m, rank in test.ordered}
+        for metric in self.judged:
+            for side in self.sides:
+                ranks = ranked(self.scores(side, metric.name))
+                cells = {method: Cell(f"{rank:.2f}", rank) for method, rank in ranks.items()}
+                columns[f"{metric.label}, {side}"] = cells
         return self.table("Average ranks", columns)
 
     def lead_tables(self, of_variants: Leads, title: str) -> list[Table]:

@@ -173,7 +173,7 @@ def test_without_held_out_runs_and_with_one_setting(tmp_path):
     made = [type(e)(**vars(e) | {"held_out": ()}) for e in entries() if e.setting == "one"]
     settings = {"one": benchmark().settings["one"]}
     text = write_benchmark(benchmark(settings=settings), made, [], tmp_path).read_text()
-    assert "no average ranks" in text
+    assert "Average ranks" not in text
     assert "held out:" not in text
 
 
