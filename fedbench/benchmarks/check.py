@@ -39,7 +39,8 @@ class CheckedRun:
             ``differs``.
         difference: The largest difference of a number, relative for numbers above 1. It is 0 for an
             identical run, and infinite if a number is missing.
-        reason: The number with the largest difference, or why nothing could be compared.
+        reason: The number with the largest difference and how the environment differs, or why
+            nothing could be compared.
     """
 
     entry: Entry
@@ -176,27 +177,33 @@ def _compared(
     reason, difference = largest_difference(published, here)
     if not difference:
         return one
-    if environment_of(one.run) != environment_of(repeated):
+    environment = environment_of(repeated)
+    changed = []
+    for name, value in environment_of(one.run).items():
+        if value != environment[name]:
+            changed.append(f"{name} {environment[name]} instead of {value}")
+    if changed:
         metrics = [
             {name: numbers.get(name) for name in benchmark.metrics} for numbers in (published, here)
         ]
         reason, difference = largest_difference(*metrics)
+        reason = f"{reason}, with {', '.join(changed)}"
         if difference <= benchmark.tolerance:
             return result("within", reason, difference)
     return result("differs", reason, difference)
 
 
-def environment_of(run: Run) -> list[Any]:
+def environment_of(run: Run) -> dict[str, Any]:
     """Return the versions, the machine and the engine on which a run's bits depend."""
     versions = run.meta.get("versions", {})
     engine = run.meta.get("engine", {})
-    return [
-        *[versions.get(name) for name in _VERSIONS],
-        *[engine.get(name) for name in _ENGINE],
-        engine.get("processes", 1),
-        run.meta.get("platform"),
-        run.meta.get("device_name"),
-    ]
+    return {
+        **{f"engine.{name}": engine.get(name) for name in _ENGINE},
+        "processes": engine.get("processes", 1),
+        **{name: versions.get(name) for name in _VERSIONS},
+        "platform": run.meta.get("platform"),
+        "device": run.meta.get("device_name"),
+    }
 
 
 def numbers_of(run: Run) -> Fields:
