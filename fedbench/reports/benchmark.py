@@ -251,7 +251,7 @@ class _View:
         baseline = self.benchmark.baseline
         titles = (
             f"Trials until the expected best is above the best trial of {baseline}",
-            f"Trials until it is above the expected best of {baseline} after as many trials",
+            f"Trials until the expected best is above that of {baseline} after as many trials",
         )
         tables = []
         for title, is_best in zip(titles, (True, False), strict=True):
