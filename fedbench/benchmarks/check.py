@@ -181,13 +181,13 @@ def _compared(
     changed = []
     for name, value in environment_of(one.run).items():
         if value != environment[name]:
-            changed.append(f"{name} {environment[name]} instead of {value}")
+            changed.append(name)
     if changed:
         metrics = [
             {name: numbers.get(name) for name in benchmark.metrics} for numbers in (published, here)
         ]
         reason, difference = largest_difference(*metrics)
-        reason = f"{reason}, with {', '.join(changed)}"
+        reason = f"{reason or 'other numbers'}, with another {', '.join(changed)}"
         if difference <= benchmark.tolerance:
             return result("within", reason, difference)
     return result("differs", reason, difference)
