@@ -245,7 +245,7 @@ def _check_numbers(
     """Check the last round and the table of clients of a run that is done.
 
     Raises:
-        ValueError: If the last round is another one, a metric is missing, or there is no table.
+        ValueError: If the last round is not the expected one, or a metric or the table is missing.
     """
     last = run.last_round()
     _require("the last round", last["round"], rounds)

@@ -356,7 +356,7 @@ def test_a_repeated_run_is_identical_and_a_changed_number_is_found(check):
     assert client.reason.startswith("test_loss of client")
     (diverged,) = check(changed(outcome="diverged")).runs
     assert "it is diverged in round 2, and done in round 2 here" in diverged.reason
-    # a time is no number of a run
+    # times are not compared
     assert check(changed(seconds_train=5)).runs[0].outcome == "identical"
 
 
