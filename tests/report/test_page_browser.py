@@ -17,6 +17,7 @@ from fedbench.reports.panels import Panel, Series
 from fedbench.reports.plots import DrawnFigure, curves, drawn
 
 pytestmark = pytest.mark.processes
+expect = pytest.importorskip("playwright.sync_api", reason="needs the package playwright").expect
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_page_without_scripts_can_be_read(visit):
     assert tab.locator("h1").inner_text() == "AdaFedAdam and FAFED: printed and measured"
     assert tab.locator(".filter").is_visible() is False
     tab.locator("details.sheets[open] .do summary").first.click()
-    assert tab.locator("details.sheets[open] .do pre").first.is_visible()
+    expect(tab.locator("details.sheets[open] .do pre").first).to_be_visible()
     assert tab.locator(".live:visible").count() == 0
 
 
@@ -94,21 +95,21 @@ def test_the_filter_shows_reduced_rows_alone(visit):
     tab.locator('[data-filter="reduced"]').click()
     marked = tab.locator("tr.row[data-reduced]").count()
     assert marked > 0
-    assert tab.locator("tr.row:visible").count() == marked
+    expect(tab.locator("tr.row:visible")).to_have_count(marked)
     tab.locator('[data-filter="all"]').click()
-    assert tab.locator("tr.row:visible").count() > marked
+    expect(tab.locator("tr.row:not([data-reduced])").first).to_be_visible()
 
 
 def test_the_theme_can_be_chosen_and_a_figure_enlarged(visit):
     tab = visit(color_scheme="light")
     before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.locator("button.theme").click()
-    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    expect(tab.locator("body")).not_to_have_css("background-color", before)
     open_everything(tab)
     tab.locator("button.enlarge").first.click()
-    assert tab.locator("dialog.large").is_visible()
+    expect(tab.locator("dialog.large")).to_be_visible()
     tab.keyboard.press("Escape")
-    assert not tab.locator("dialog.large").is_visible()
+    expect(tab.locator("dialog.large")).to_be_hidden()
 
 
 # ---- interactive charts
@@ -169,7 +170,7 @@ def test_a_line_is_hidden_and_shown_by_its_name_also_with_the_keyboard(visit, ch
     name = buttons.first.inner_text()
     for button in buttons.all()[1:]:
         button.click()
-        assert button.get_attribute("aria-pressed") == "false"
+        expect(button).to_have_attribute("aria-pressed", "false")
     assert name in hovered()  # the only line that is left
     buttons.nth(1).focus()
     tab.keyboard.press("Space")
@@ -185,7 +186,7 @@ def test_an_axis_becomes_logarithmic(visit, charted):
     before = canvas.screenshot()
     button = plate.locator(".lines .log")
     button.click()
-    assert button.get_attribute("aria-pressed") == "true"
+    expect(button).to_have_attribute("aria-pressed", "true")
     hovered()
     tab.mouse.move(0, 0)
     assert canvas.screenshot() != before
@@ -199,8 +200,8 @@ def test_a_link_opens_what_it_leads_to(visit, mixed):
     tab.goto(f"{(mixed.report / 'index.html').as_uri()}#{name}")
     tab.reload()
     claim = tab.locator(f"#{name}")
-    assert claim.locator("> details").get_attribute("open") is not None
-    assert claim.is_visible()
+    expect(claim.locator("> details")).to_have_attribute("open", "")
+    expect(claim).to_be_visible()
 
 
 def test_many_lines_are_hidden_and_shown_at_once(visit, tmp_path):
@@ -214,16 +215,15 @@ def test_many_lines_are_hidden_and_shown_at_once(visit, tmp_path):
     tab = visit(file)
     plate, hovered = first_chart(tab)
     plate.locator(".every").click()
-    states = "(b) => b.map((one) => one.getAttribute('aria-pressed'))"
-    assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["false"] * 9
+    expect(plate.locator('.lines button:not(.log)[aria-pressed="false"]')).to_have_count(9)
     plate.get_by_role("button", name="method 3").click()
     assert "method 3" in hovered()
     every = plate.locator(".every")
-    assert every.get_attribute("aria-pressed") == "false"
+    expect(every).to_have_attribute("aria-pressed", "false")
     every.click()  # shows all
-    assert plate.locator(".lines button:not(.log)").evaluate_all(states) == ["true"] * 9
+    expect(plate.locator('.lines button:not(.log)[aria-pressed="true"]')).to_have_count(9)
     plate.get_by_role("button", name="method 3").click()
-    assert every.get_attribute("aria-pressed") == "false"
+    expect(every).to_have_attribute("aria-pressed", "false")
 
 
 @pytest.mark.parametrize("width", [1280, 400])

@@ -14,6 +14,7 @@ from viewing import viewing
 from fedbench.reports.viewer import server
 
 pytestmark = pytest.mark.processes
+expect = pytest.importorskip("playwright.sync_api", reason="needs the package playwright").expect
 
 
 @pytest.fixture
@@ -73,12 +74,12 @@ def test_the_table_is_filtered_and_sorted_and_has_charts(visit, width):
     assert names(tab) == ["fedavg seed 0", "fedavg seed 1", "fedfa seed 0"]
     assert fits(tab)
     tab.locator("#sought").fill("FEDAVG")
-    assert tab.locator("tr.row:visible").count() == 2
-    assert tab.locator(".shown").inner_text() == "2 of 3 runs shown"
+    expect(tab.locator("tr.row:visible")).to_have_count(2)
+    expect(tab.locator(".shown")).to_have_text("2 of 3 runs shown")
     tab.locator("#sought").fill("none of them")
-    assert tab.locator(".nothing").is_visible()
+    expect(tab.locator(".nothing")).to_be_visible()
     tab.get_by_role("button", name="1 failed").click()
-    assert tab.locator("tr.row:visible").count() == 1
+    expect(tab.locator("tr.row:visible")).to_have_count(1)
     tab.locator("#sought").fill("")
     seeds = []
     for _ in range(2):
@@ -220,7 +221,7 @@ def test_a_new_round_appears_in_the_table_and_in_the_charts(visit, root):
     assert "25.00" in row(tab, "90/1000").inner_text()
     assert row(tab, "fedprox").locator("input").is_checked()
     assert tab.evaluate("document.activeElement.type") == "checkbox"
-    assert tab.locator("tr.row:visible").count() == 1  # the filter and the order are kept
+    expect(tab.locator("tr.row:visible")).to_have_count(1)  # the filter and the order are kept
     assert tab.locator("[aria-sort]").inner_text().strip() == "seed"
     tab.locator(".lines button", has_text="fedprox seed 0").wait_for()
     assert names(tab) == ["fedprox seed 0"]
@@ -241,7 +242,7 @@ def test_the_page_of_a_run(visit, width):
     tab = visit(width=width)
     row(tab, "fedfa").get_by_role("link").click()
     assert names(tab) == ["fedfa seed 0"]
-    assert tab.locator("h1").inner_text() == "fedfa, seed 0"
+    expect(tab.locator("h1")).to_have_text("fedfa, seed 0")
     assert tab.locator("header .odd").inner_text() == "no memory"
     tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert fits(tab)
