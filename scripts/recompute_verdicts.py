@@ -934,6 +934,8 @@ class Judged(NamedTuple):
             plural = "s" if total > 1 else ""
             return f"{total} comparison{plural}, none run"
         counts = f"{shown} of {run} shown, {refuted} refuted"
+        if self.level != ALPHA:
+            counts = f"{counts}, at level {self.level:.3g}"
         if self.word == "holds" and shown < total:
             return f"each of {total} by itself; after adjustment {counts}"
         if run < total:

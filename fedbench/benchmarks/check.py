@@ -245,4 +245,6 @@ def _difference(published: Any, here: Any) -> float:
         return 0.0
     if any(missing) or isinstance(published, str):
         return math.inf
+    if math.isinf(published) or math.isinf(here):
+        return math.inf
     return float(abs(here - published) / max(1.0, abs(published)))

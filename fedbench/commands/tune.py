@@ -122,9 +122,14 @@ def _outlook(request: TuningRequest, rounds: int) -> str:
             "for which type compare"
         )
     tests = methods * (methods - 1) // 2 if request.baseline is None else methods - 1
-    needed = least_blocks(2 * tests, 0.05) or 0
+    needed = least_blocks(2 * tests, 0.05)
     decide = f"decide {plural(tests, 'difference')} at 5 %"
-    outlook = f"can {decide}" if needed <= seeds else f"can never {decide}, seeds={needed} could"
+    if needed is None:
+        outlook = f"can never {decide}, nor could more; name a baseline"
+    elif needed > seeds:
+        outlook = f"can never {decide}, seeds={needed} could"
+    else:
+        outlook = f"can {decide}"
     return f"{plan} and {seeds * methods} to compare; {seeds} seeds {outlook}"
 
 

@@ -254,9 +254,11 @@ def effect_text(verdict: Verdict) -> str:
         return ""
     interval = interval_text(worst)
     between = f" [{interval}]" if interval else ""
-    side = "against" if (worst.mean or 0.0) < 0 else "for"
-    pairs = pairs_text(worst)
-    return f"{worst.label}: {lead_text(worst)}{between} over {pairs}, {side} the claim"
+    text = f"{worst.label}: {lead_text(worst)}{between} over {pairs_text(worst)}"
+    if not worst.mean:
+        return text
+    side = "against" if worst.mean < 0 else "for"
+    return f"{text}, {side} the claim"
 
 
 # ---- readings

@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedbench.analysis import table_model as data
@@ -84,7 +85,12 @@ def best_columns(table: TableData, block: RowGroup) -> list[set[int]]:
             mean = line.cells[place].mean
             if mean is not None and not line.matched.others:
                 means[row] = mean
-        winners = best_names(means, metric_info(column.metric.field))
+        metric = replace(
+            metric_info(column.metric.field),
+            direction=column.metric.direction,
+            digits=column.digits,
+        )
+        winners = best_names(means, metric)
         if len(winners) < len(means):  # if all are equal, none is the best
             for row in winners:
                 best[row].add(place)
@@ -141,9 +147,11 @@ def differs(table: TableData, line: Line) -> bool:
 
 
 def agreements(table: TableData) -> Counter[str]:
-    """Return the number of cells for each kind of agreement with the paper."""
+    """Return the number of cells of full rows for each kind of agreement with the paper."""
     counts: Counter[str] = Counter()
     for line in table.lines:
+        if line.status == "reduced":
+            continue
         for i in main_columns(table):
             counts[line.cells[i].agreement] += 1
     return counts

@@ -1,19 +1,14 @@
 """AdaFed: tests that are specific to single claims."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pandas as pd
 
 from fedbench.analysis.claims.comparison import (
-    RATIO,
     Comparison,
     above,
-    contest,
     leads,
-    logs,
     scaled,
-    tested,
 )
 from fedbench.analysis.claims.curve_claims import (
     figure_runs,
@@ -21,7 +16,7 @@ from fedbench.analysis.claims.curve_claims import (
     runs_of,
     tail,
 )
-from fedbench.analysis.claims.table_claims import number_and_best_other
+from fedbench.analysis.claims.table_claims import number_and_best_other, rounds_compared
 from fedbench.analysis.curves import low_and_high
 from fedbench.analysis.departures import PerUnit
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -115,36 +110,14 @@ def _two_clients(
 def c18_fewest_rounds_to_target(evidence: Evidence) -> Iterator[Comparison]:
     """Test that AdaFed reaches a mean accuracy of 40 % in fewer rounds than each other method.
 
-    A run that ends below 40 % counts as reaching it one round after its end. A seed for which
-    neither run reaches 40 % is not counted; if there are no other seeds, the comparison is
-    undecided.
+    ``rounds_compared`` explains runs that end below 40 %.
     """
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
-    mine = _rounds_needed(adafed)
     for other in shown:
-        if other is adafed:
-            continue
-        label = f"{_ROUNDS.label} of {adafed.name} against {other.name}"
-        theirs = _rounds_needed(other)
-        reached = {*adafed.values(_ROUNDS), *other.values(_ROUNDS)}
-        both = mine.keys() & theirs.keys()
-        if both and both.isdisjoint(reached):
-            label = f"{label} (neither gets there)"
-            yield tested(label, dict.fromkeys(both, 0.0), (adafed, other))
-        else:
-            counted = {unit: needed for unit, needed in mine.items() if unit in reached}
-            first = logs(counted)
-            compared = contest(label, first, logs(theirs), -1.0, adafed, other)
-            yield replace(compared, unit=RATIO)
-
-
-def _rounds_needed(runs: MatchedRuns) -> PerUnit:
-    """Return the rounds to 40 % by unit; for a run that ends below 40 %, its length plus one."""
-    curves = runs.curve(_ROUNDS.field)
-    last = {unit: curve.index[-1] for unit, curve in curves.items()}
-    beyond = {unit: float(round + 1) for unit, round in last.items()}
-    return beyond | runs.values(_ROUNDS)
+        if other is not adafed:
+            label = f"{_ROUNDS.label} of {adafed.name} against {other.name}"
+            yield rounds_compared(label, adafed, other, _ROUNDS)
 
 
 def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
@@ -156,7 +129,7 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
     (shown,) = figure_runs(evidence, "figure5").values()
     adafed = runs_of(shown, "adafed")
     for runs in shown:
-        needed = _rounds_needed(runs)
+        needed = runs.rounds_needed(_ROUNDS)
         if runs is adafed:
             bound = "at most 440"
             room = scaled(needed, -1.0, 440.0)

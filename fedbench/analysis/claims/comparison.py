@@ -243,7 +243,8 @@ def above(
     lost = set().union(*(side.diverged for side in runs))
     ended = all(side.runs or side.diverged or differences for side in runs)
     if lost and ended:
-        return _undecided(f"{label} (undecided: a run diverged with {_seeds(lost)})", runs)
+        label = f"{label} (undecided: a run diverged with {_seeds(lost)})"
+        return _undecided(label, runs, {*differences, *lost})
     return tested(label, differences, runs)
 
 
@@ -257,8 +258,7 @@ def tested(
     A difference is infinite if a run diverged (``with_diverged``). Units whose difference is NaN,
     because it could not be computed, are left out.
     """
-    by_split = any(side.reading.splits == "drawn" for side in runs)
-    blocks = by_block(with_diverged(differences), by_split)
+    blocks = by_block(with_diverged(differences), _by_split(runs))
     if not blocks:
         return Comparison(label, group=_group(runs))
     comparison = _undecided(label, runs)
@@ -268,13 +268,27 @@ def tested(
     return replace(
         comparison,
         **asdict(test),
-        blocks="split" if by_split else "seed",
         differences=blocks,
     )
 
 
-def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
-    """Return an undecided comparison of runs, or one that marks them as not comparable."""
+def _by_split(runs: Sequence[MatchedRuns]) -> bool:
+    return any(side.reading.splits == "drawn" for side in runs)
+
+
+def _undecided(
+    label: str,
+    runs: Sequence[MatchedRuns],
+    units: Collection[Unit] = (),
+) -> Comparison:
+    """Return an undecided comparison of runs, or one that marks them as not comparable.
+
+    Args:
+        label: Description of the comparison.
+        runs: The runs.
+        units: The units of the runs, which are counted as blocks.
+    """
+    by_split = _by_split(runs)
     group = _group(runs)
     if any(side.cuts != runs[0].cuts for side in runs):
         return Comparison(label, uneven=True, group=group)
@@ -285,6 +299,8 @@ def _undecided(label: str, runs: Sequence[MatchedRuns]) -> Comparison:
         mean=0.0,
         greater=1.0,
         less=1.0,
+        n=len(by_block(dict.fromkeys(units, 0.0), by_split)),
+        blocks="split" if by_split else "seed",
         reduced=tuple(dict.fromkeys(departures)),
         retuned=True in searched,
         untuned=len(searched) > 1,
@@ -317,7 +333,7 @@ def joined(
     (Bonferroni); the other numbers are those of the weakest part. If one part is enough, the
     p-value for being ahead is the smallest times the number of parts, including missing ones, and
     the p-value for being behind is the largest, once all parts have been run; the other numbers are
-    those of the best part.
+    those of the best part. Parts with equal p-values are ordered by ``strength``.
     """
     groups = dict.fromkeys(part.group for part in parts)
     group = " and ".join(filter(None, groups))
@@ -328,12 +344,13 @@ def joined(
 
     ahead = [part.greater or 0.0 for part in run]
     behind = [part.less or 0.0 for part in run]
+    best_first = sorted(run, key=lambda part: (part.greater or 0.0, -part.strength))
     if every:
         greater = max(ahead)
         less = min(1.0, len(parts) * min(behind))
-        decisive = run[ahead.index(greater)]
+        decisive = best_first[-1]
     else:
-        decisive = run[ahead.index(min(ahead))]
+        decisive = best_first[0]
         greater = min(1.0, len(parts) * min(ahead))
         less = max(behind) if len(run) == len(parts) else 1.0
         label = f"{label} ({decisive.label})"

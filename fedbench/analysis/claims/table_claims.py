@@ -8,12 +8,14 @@ from statistics import mean
 from typing import Any
 
 from fedbench.analysis.claims.comparison import (
+    RATIO,
     Comparison,
     above,
     aligned,
     contest,
     joined,
     leads,
+    logs,
     scaled,
     tested,
 )
@@ -108,12 +110,22 @@ def compare_rows(
         by: The lead that must be exceeded, in the printed unit. A negative value is a lag that must
             not be reached.
         label: Description of the comparison; if empty, it is generated.
+
+    Raises:
+        RequestError: If there is a margin for numbers of rounds to a target.
     """
     paper = evidence.paper
     printed = paper.metrics[metric]
     one, two = evidence.comparable((better, worse))
     if not label:
         label = _label(paper, better, worse, printed, by)
+    if printed.target is not None:
+        if by:
+            raise RequestError(
+                f"by is {by:g}, but {metric} counts rounds to a target, which are compared as "
+                "ratios; leave it out"
+            )
+        return rounds_compared(label, one, two, printed)
     comparison = contest(
         label,
         one.values(printed),
@@ -124,6 +136,29 @@ def compare_rows(
         margin=-by,
     )
     return replace(comparison, unit=_unit(printed))
+
+
+def rounds_compared(
+    label: str,
+    one: MatchedRuns,
+    two: MatchedRuns,
+    metric: PrintedMetric,
+) -> Comparison:
+    """Return the comparison of two methods by the rounds to a target, as a ratio.
+
+    A run that ends before the target counts as reaching it one round after its end. Units in which
+    neither run reaches it are left out; if there are no others, the comparison is undecided.
+    """
+    first = one.rounds_needed(metric)
+    second = two.rounds_needed(metric)
+    reached = {*one.values(metric), *two.values(metric)}
+    both = first.keys() & second.keys()
+    if both and both.isdisjoint(reached):
+        label = f"{label} (neither gets there)"
+        return tested(label, dict.fromkeys(both, 0.0), (one, two))
+    counted = {unit: needed for unit, needed in first.items() if unit in reached}
+    compared = contest(label, logs(counted), logs(second), -1.0, one, two)
+    return replace(compared, unit=RATIO)
 
 
 def _label(
@@ -220,7 +255,10 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     where = f" on {paper.setups[check.setup].title}" if check.setup else ""
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
-        values = [step.values(metric) for step in runs]
+        if metric.target is None:
+            values = [step.values(metric) for step in runs]
+        else:
+            values = [step.rounds_needed(metric) for step in runs]
         worst = -_sign(metric) * math.inf
         correlations = rank_correlations(runs, values, worst)
         label = (
@@ -270,9 +308,17 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
 
     Different pairs may be reduced or tuned in different ways, but the two rows of a pair may not.
     Only units that occur in all rows are used.
+
+    Raises:
+        RequestError: If the metric is a number of rounds to a target.
     """
     paper = evidence.paper
     metric = paper.metrics[check.metric]
+    if metric.target is not None:
+        raise RequestError(
+            f"{check.metric} counts rounds to a target, which some runs may not reach; averages "
+            "need another metric, or compare its rows"
+        )
     rows = []
     for side in (check.better, check.worse):
         names = product(side.setups, side.algos)
