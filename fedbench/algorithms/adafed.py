@@ -9,7 +9,7 @@ from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Algorithm, descent, server_descent
 from fedbench.core.optim import Optimizer
 from fedbench.core.options import NonNegative, Positive
-from fedbench.core.types import ClientInfo, Need, State
+from fedbench.core.types import ClientInfo, Need, State, weighted_sum
 
 _RANK = 1e-12  # eigenvalues below this fraction of the largest one count as 0
 
@@ -63,7 +63,8 @@ def adafed(
         a = vector @ (inverse * (vector.T @ s))
         total = s @ a
         weight = torch.where(total > 0, a / total, 0.0) * scale  # all losses 0: no update
-        return weight.to(uploads["delta"].dtype) @ uploads["delta"]
+        # similar updates get large weights of either sign, whose sum needs float64
+        return weighted_sum(weight, uploads["delta"]).to(uploads["delta"].dtype)
 
     return Algorithm(
         **descent(local),

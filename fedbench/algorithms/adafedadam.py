@@ -1,5 +1,6 @@
 """AdaFedAdam."""
 
+from math import exp
 from typing import Literal
 
 import torch
@@ -54,7 +55,7 @@ def adafedadam(
 
     Identity: with one local full-batch step, the method is Adam on Σ ω_k ∇F_k(w) for any η_l
     (χ = 1). Deviation: a client that did not move, or whose gradient is 0, gets U_k = 0 and χ_k = 1
-    and keeps its weight; χ_k is at least 0.1.
+    and keeps its weight; χ_k is at least 0.1, and a remark says how often it would be lower.
     """
 
     def server_init(w: Tensor, num_clients: int) -> State:
@@ -68,6 +69,7 @@ def adafedadam(
             "c_m": one,
             "c_v": one,
             "t": count,
+            "raised": count,
         }
 
     def finish(
@@ -101,8 +103,9 @@ def adafedadam(
         cohort: ClientInfo,
     ) -> State:
         g = uploads["update"]
-        certainty = uploads["certainty"].squeeze(1).clamp_min(_FLOOR)
-        chi = share(server, cohort) @ certainty
+        certainty = uploads["certainty"].squeeze(1)
+        raised = server["raised"] + (certainty < _FLOOR).sum()
+        chi = share(server, cohort) @ certainty.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
         m = b1 * server["m"] + (1 - b1) * g
@@ -116,7 +119,17 @@ def adafedadam(
             "c_m": c_m,
             "c_v": c_v,
             "t": server["t"] + 1,
+            "raised": raised,
         }
+
+    def remarks(server: State) -> list[str]:
+        raised = int(server["raised"])
+        if not raised:
+            return []
+        return [
+            f"{raised} certainties were below {_FLOOR} and raised to it: these clients moved by "
+            f"less than {exp(_FLOOR - 1):.2g} of a step along their gradient"
+        ]
 
     needs: set[Need] = {"loss", "grad"}
     if inverse_rate == "ratio":
@@ -128,4 +141,5 @@ def adafedadam(
         finish=finish,
         update=Averaging(update, {"update": share}),
         needs=needs,
+        remarks=remarks,
     )

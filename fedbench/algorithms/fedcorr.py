@@ -67,7 +67,9 @@ def fedcorr(
         mixup: Whether local steps use mixed examples, with weights from Beta(1, 1).
         server: The method of stages 2 and 3. If None, FedAvg.
 
-    Identity: without iterations and mixup, FedCorr is the method of stages 2 and 3.
+    Identity: without iterations and mixup, FedCorr is the method of stages 2 and 3. Deviation:
+    scores and losses are those of the server's model after a visit, which is the local model unless
+    messages are compressed or clipped.
     """
     turns = max(1, rounds // 2 // clients) if iterations is None else iterations
     first = turns * clients
@@ -79,12 +81,7 @@ def fedcorr(
             "or lower data.clients or algo.iterations"
         )
     sampler = None if frac2 is None else sample_cohort(frac2)
-    # reported now rather than in the middle of a run; importing it takes seconds
-    if find_spec("sklearn") is None:
-        hint = install_hint("fedcorr")
-        raise RequestError(
-            f"fedcorr needs the package scikit-learn, which is not installed; run: {hint}"
-        )
+    _require_scikit_learn()
 
     def after_visit(
         t: int,
@@ -98,6 +95,8 @@ def fedcorr(
         if (t + 1) % clients == 0:  # end of an iteration
             server = estimate_levels(server, y, predict_fn)
             y = corrected(server, y, predict_fn, confidence_thres, relabel_ratio)
+            if t + 1 == first and second == 0:
+                y = corrected(server, y, predict_fn, confidence_thres)
             client_states = {
                 **client_states,
                 "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype),
@@ -138,6 +137,15 @@ def fedcorr(
         Stage(later, second, sampler, nearly_clean, after_second, keep=("level",)),
         Stage(later, rounds - first - second, sampler),
     ]
+
+
+def _require_scikit_learn() -> None:
+    """Report a missing package now rather than in the middle of a run; importing takes seconds."""
+    if find_spec("sklearn") is None:
+        hint = install_hint("fedcorr")
+        raise RequestError(
+            f"fedcorr needs the package scikit-learn, which is not installed; run: {hint}"
+        )
 
 
 def pulled_gradient(strength: float) -> Gradient:

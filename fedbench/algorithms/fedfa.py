@@ -87,7 +87,7 @@ def fedfa(
         change = -(omega.to(uploads["delta"].dtype) @ uploads["delta"])
         m = gamma_s * server["m"] + (1 - gamma_s) * change
         t = server["t"] + 1
-        rate = cohort.lr[0] if server_lr is None else server_lr
+        rate = cohort.lr[0].double() if server_lr is None else t.new_tensor(server_lr)
         rate = torch.where(t % b == 0, server_sign * rate, 0.0)
         step = rate.to(m.dtype) * m
         return {

@@ -14,6 +14,8 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import UnitInterval
 from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
+_ROUNDING = 1e-6  # a share that equals the threshold may exceed it by rounding
+
 
 def fedheal(
     local: Optimizer,
@@ -61,12 +63,13 @@ def fedheal(
         info: ClientInfo,
     ) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
-        share, count = client["share"], client["count"]
+        count = client["count"]
+        ups = (client["share"] * count).round()  # whole numbers, so that equal shares compare equal
         up = delta >= 0
-        mask = (torch.where(up, share, 1 - share) > threshold) | (count == 0)
+        same = torch.where(up, ups, count - ups)
+        mask = (same > (threshold + _ROUNDING) * count) | (count == 0)
         upload = {"delta": delta * mask, "mask": packed(mask)}
-        share = (share * count + up) / (count + 1)
-        return upload, {"share": share, "count": count + 1}
+        return upload, {"share": (ups + up) / (count + 1), "count": count + 1}
 
     def update(
         server: State,

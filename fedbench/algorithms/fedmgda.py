@@ -44,13 +44,18 @@ def fedmgda(
         moved = length > 0
         scale = torch.where(moved, 1 / length, 0.0) if normalize else moved.double()
         start = normalized(cohort.p.double() * moved)
-        low = (start - eps).clamp_min(0) * moved
-        high = (start + eps).clamp_max(1) * moved
-        # if no client moved, all vectors are 0 and any weights are correct
-        high = torch.where(moved.any(), high, 1.0)
         weight = start
-        if eps:
-            weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high)
+        if eps and moved.sum() > 1:
+            unit = k * scale * scale.unsqueeze(1)
+            near = start[moved]
+            weight = start.masked_scatter(
+                moved,
+                shortest_combination(
+                    unit[moved][:, moved],
+                    low=(near - eps).clamp_min(0),
+                    high=(near + eps).clamp_max(1),
+                ),
+            )
         return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tools import close, make
-from toy_problems import D, moved
+from toy_problems import D, cohort, moved
 
 from fedbench.algorithms.shared.gram import gram
 
@@ -43,6 +43,19 @@ def test_every_client_descends_in_proportion(updates, gamma):
         d,
         1e-8,
     )
+
+
+def test_similar_updates_of_float32_descend_in_proportion():
+    """Their weights are large and of either sign; in float32, the sum would be off by a tenth."""
+    gen = torch.Generator().manual_seed(0)
+    common = torch.randn(20_000, generator=gen)
+    g = common + 1e-3 * torch.randn(10, 20_000, generator=gen)
+    f = torch.linspace(0.5, 2.3, 10, dtype=D)
+    algo = make("adafed")
+    server = algo.server_init(torch.zeros(20_000), 10)
+    after = algo.update(server, {"delta": g}, cohort(10, loss=f))
+    d = -after["w"].double()
+    assert torch.allclose(g.double() @ d / f, d @ d, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0, 5.0])

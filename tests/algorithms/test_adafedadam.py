@@ -14,6 +14,7 @@ from toy_problems import (
     adam_steps,
     cohort,
     updated,
+    vector,
 )
 
 from fedbench.simulation.local_work import LocalWork
@@ -125,6 +126,10 @@ def test_the_certainty_has_a_floor():
     chi = 0.75 * 0.1 + 0.25 * 1
     assert after["c_m"] == pytest.approx(0.9**chi)
     assert after["w"][0] == pytest.approx(-chi * 1e-3, rel=1e-6)  # Adam's first step is a sign
+    (remark,) = algo.remarks(after)
+    assert remark.startswith("1 certainties were below 0.1")
+    none_low = updated(algo, uploads | {"certainty": vector([0.2], [1.0])}, cohort(2, loss=[1, 1]))
+    assert algo.remarks(none_low) == []
 
 
 @pytest.mark.parametrize(

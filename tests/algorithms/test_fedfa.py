@@ -68,6 +68,14 @@ def test_counts_only_rounds_taken_part_in():
     assert seen[-1].clients["count"].flatten().tolist() == [4, 2, 2, 0, 0, 0, 0]
 
 
+def test_a_given_rate_is_not_rounded():
+    """w = 0, Δ = 1 and no momentum of the server: w <- -1 - rate."""
+    algo = make("fedfa", gamma_s=0.0, server_lr=0.1, server_sign=1)
+    uploads = {"delta": vector([1.0]), "count": vector([1.0])}
+    after = updated(algo, uploads, cohort(1, accuracy_after=[1.0]))
+    assert after["w"].item() == pytest.approx(-1.1, abs=1e-15)
+
+
 def test_the_weights_sum_to_one():
     with pytest.raises(RequestError, match=r"algo.alpha \+ algo.beta must be 1, got 0.5 \+ 0.6"):
         make("fedfa", alpha=0.5, beta=0.6)

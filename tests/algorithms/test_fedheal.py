@@ -64,6 +64,23 @@ def test_every_client_counts_its_own_participations():
     assert run[-1].clients["count"].flatten().tolist() == taken.tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_share_equal_to_the_threshold_is_not_above_it(falls, dtype):
+    """In 100 participations, 30 had the sign, in any order; the running share is then rounded."""
+    algo = make("fedheal", threshold=0.3)
+    message = {"w": torch.zeros(1, 500, dtype=dtype)}
+    gen = torch.Generator().manual_seed(1)
+    order = torch.rand(100, 500, generator=gen).argsort(0)
+    signs = torch.where((order < 30) ^ falls, 1.0, -1.0).to(dtype)
+    client = {"share": torch.zeros(1, 500, dtype=dtype), "count": torch.zeros(1, 1, dtype=dtype)}
+    for sign in signs:
+        _, client = algo.finish(message, client, {"w": -sign.view(1, -1)}, cohort(1).columns())
+    last = torch.full((1, 500), -1.0 if falls else 1.0, dtype=dtype)
+    upload, _ = algo.finish(message, client, {"w": -last}, cohort(1).columns())
+    assert not upload["delta"].any()
+
+
 @pytest.mark.parametrize("size", [1, 8, 30])
 def test_masks_travel_as_bits(size):
     mask = torch.rand(5, size, generator=torch.Generator().manual_seed(size)) < 0.5

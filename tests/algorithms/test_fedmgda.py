@@ -28,3 +28,9 @@ def test_a_silent_client_does_not_stop_the_others():
         [0.2, 0.6, 0.2],
     ) == pytest.approx([0.5, 0.5], abs=1e-8)
     assert not moved(algo, 0 * g).any()
+
+
+@pytest.mark.parametrize("eps", [0.05, 0.5, 1.0])
+def test_a_single_client_that_moved_has_all_the_weight(eps):
+    g = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    assert moved(make("fedmgda", eps=eps), g, [0.7, 0.1, 0.2]) == pytest.approx([0.6, 0.8])

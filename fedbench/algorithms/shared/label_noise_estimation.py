@@ -116,7 +116,7 @@ def corrected(
         probability, prediction = logits.softmax(1).max(1)
         replaced = probability > confidence
         if share is not None:
-            count = int(len(rows) * level[k] * share)
+            count = int(len(rows) * level[k] * share + 1e-9)
             losses = server["loss"][rows]
             order = torch.argsort(losses, descending=True, stable=True)
             largest = order[:count]
