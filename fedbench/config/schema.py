@@ -39,6 +39,7 @@ from fedbench.core.options import (
     Positive,
     PositiveShare,
     Schedule,
+    Seed,
     SgdOptions,
     Statistics,
     UnitInterval,
@@ -176,7 +177,7 @@ class DataConfig(_Keys):
     noise: LabelNoise
     split: PositiveShare
     local_test: LocalTest
-    seed: Natural
+    seed: Seed
     download: StrictBool
     validation: HalfOpenUnit
     normalise: Normalise
@@ -275,7 +276,7 @@ class Keys(_Keys):
     participation: Participation
     sampling: Sampling
     sampling_candidates: Participation | None
-    seed: Natural
+    seed: Seed
     eval_every: Count
     eval_train_every: Count
     keep_clients: Literal["last", "all"] | tuple[Natural, ...]

@@ -32,6 +32,7 @@ Integer = Annotated[
 ]
 Count = Annotated[Integer, Field(ge=1)]
 Natural = Annotated[Integer, Field(ge=0)]
+Seed = Annotated[Natural, Field(lt=2**32)]  # NumPy's and scikit-learn's generators take no others
 Rounds = Annotated[tuple[Count, ...], Field(strict=False)]
 
 Statistics = Literal["average", "local"]  # running statistics: sent, or kept by the clients

@@ -197,6 +197,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         cores,
         ranks,
     )
+    sample = _evaluated(config, data.num_clients, held_out, scenario.attackers.who)
     tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
     if tuning is not None:
         tuning = replace(tuning, moving=parts.moving)
@@ -209,7 +210,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        sample=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
+        sample=sample,
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
@@ -218,7 +219,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         ),
         tuning=tuning,
         held_out=HeldOut(held_out, replace(data, train=whole)) if len(held_out) else None,
-        facts=_facts(config, data, task, engine, held_out) | scenario.facts,
+        facts=_facts(config, data, task, engine, held_out, sample) | scenario.facts,
         selection=selection,
     )
 
@@ -344,6 +345,11 @@ def _evaluated(
     eligible = np.ones(clients)
     eligible[held_out] = 0
     sample = np.flatnonzero(eligible)
+    if size is not None and size > len(sample):
+        raise RequestError(
+            f"evaluate.clients={size} exceeds the {len(sample)} clients that are not held out; use "
+            "evaluate.clients=all for all of them"
+        )
     if size is not None:
         sample = without_replacement(key, size, eligible)
     honest = np.setdiff1d(sample, attackers)
@@ -444,6 +450,12 @@ def _check_objective(
             f"{request} needs a declared head, whose inputs are the features, and "
             f"{type(task.model).__name__} declares none; set traits = ModelTraits(head=NAME), the "
             "name of its last linear layer"
+        )
+    outputs = task.model.get_submodule(task.head).out_features
+    if algorithm.own_head and outputs != data.classes:
+        raise RequestError(
+            f"{request} adds the logits of a second head, and that of model={config.names.model} "
+            f"has {outputs} output for {data.classes} classes; use model=linear"
         )
     inside = f"{task.head}." if task.head else ""
     head_alone = all(key.startswith(inside) for key in task.layout.names)
@@ -653,6 +665,7 @@ def _facts(
     task: Task,
     engine: Engine,
     held_out: np.ndarray,
+    sample: np.ndarray | None,
 ) -> Tree:
     """Return the facts that ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
@@ -685,8 +698,8 @@ def _facts(
         facts["averaged_statistics"] = list(task.averaged.names)
     if len(held_out):
         facts["held_out_clients"] = held_out.tolist()
-    if config.evaluate.clients:
-        facts["evaluated_clients"] = config.evaluate.clients
+    if config.evaluate.clients and sample is not None:
+        facts["evaluated_clients"] = len(sample)  # without attackers
     if config.plans:
         facts["plans"] = dict(config.plans)
     return facts

@@ -45,6 +45,7 @@ _SHARE = f"{OWN}unclipped"  # b_k of the clients [C], then b̃
 _EPSILON = f"{OWN}epsilon"  # ε spent so far
 # δ from which a run's remark warns: a client's data may be revealed with this probability
 _LARGE_DELTA = 0.01
+_LEAST_NOISE = 0.001
 # neighbouring data sets of the guarantee
 _RELATION = {"poisson": "client level, add/remove", "fixed": "client level, replace"}
 # dp-accounting warns about orders that it skips; ε comes from the others
@@ -59,8 +60,8 @@ class Privacy(Layer):
 
     Attributes:
         population: All clients.
-        noise: Noise multiplier z; 0 gives no guarantee. If None, the multiplier that ``epsilon``
-            requires, or 1 without ``epsilon``.
+        noise: Noise multiplier z, at least 0.001, or 0, which gives no guarantee. If None, the
+            multiplier that ``epsilon`` requires, or 1 without ``epsilon``.
         epsilon: Budget ε of the planned rounds, given instead of ``noise``; a budget above 1000
             would need almost no noise.
         delta: δ. If None, 1/N^1.1.
@@ -93,6 +94,12 @@ class Privacy(Layer):
             why = "Poisson sampling at one rate is what is accounted for"
             raise RequestError(
                 f"privacy does not go with sampling=size: {why}; use sampling=uniform"
+            )
+        if self.noise and self.noise < _LEAST_NOISE:
+            raise WrongValue(
+                "noise",
+                f"must be 0 or at least {_LEAST_NOISE}, got {self.noise:g}: less protects "
+                "nobody, and its ε cannot be computed",
             )
         if self.noise is not None and self.epsilon is not None:
             raise WrongValue(
@@ -145,7 +152,7 @@ class Privacy(Layer):
             return 1.0 if self.noise is None else self.noise
         planned = partial(self.event, rounds=max(1, self.population.rounds))
         # starting at 0, the accounting of fixed cohorts would divide by 0
-        start = dp.LowerEndpointAndGuess(1e-3, 1)
+        start = dp.LowerEndpointAndGuess(_LEAST_NOISE, 1)
         try:
             return float(
                 dp.calibrate_dp_mechanism(
@@ -154,7 +161,7 @@ class Privacy(Layer):
             )
         except (ValueError, dp.mechanism_calibration.NoBracketIntervalFoundError) as error:
             rounds = self.population.rounds
-            fault = f"must be what some noise >= 0.001 spends in {rounds} rounds"
+            fault = f"must be what some noise >= {_LEAST_NOISE} spends in {rounds} rounds"
             given = f"got {self.epsilon:g}; set privacy.noise instead"
             raise WrongValue("epsilon", f"{fault}, {given}") from error
 

@@ -78,8 +78,11 @@ def test_runs_and_resumes_or_is_refused(method, settings, needs):
     whole = run()
     models = [s.server["w"] for s in whole]
     assert all(w.isfinite().all() for w in models)
-    # opposite vectors have no direction of common descent
-    stuck = method.startswith("fedmdfg") and settings == "attack=ipm"
+    # opposite vectors have no direction of common descent; a client with one class does not move
+    # with fedlc, and krum selects it
+    stuck = (method.startswith("fedmdfg") and settings == "attack=ipm") or (
+        method == "fedlc" and settings == "defence=krum"
+    )
     assert stuck == all(torch.equal(models[0], w) for w in models)
 
     resumed = run(resume=whole[-2])

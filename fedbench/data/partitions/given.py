@@ -71,6 +71,10 @@ def checked(
             for name, rows in zip(names, parts, strict=True)
         ]
 
+    if given.test and given.shared is not None:
+        raise RequestError(
+            f"{where} has test examples of each client and shared ones; remove one of the two"
+        )
     train = positions_of(given.train)
     test = positions_of(given.test) if given.test else []
     sizes = np.array([len(rows) for rows in train])

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.files import reading
-from fedbench.core.options import Natural
+from fedbench.core.options import Seed
 from fedbench.data.examples import Examples, Part, are_finite, join
 from fedbench.data.files.fetch import published
 
@@ -28,7 +28,7 @@ def load(
     data_dir: Path,
     seed: int,
     *,
-    split_seed: Natural | None = 43,
+    split_seed: Seed | None = 43,
     pooled_test: bool = False,
     download: bool = True,
 ) -> Examples:

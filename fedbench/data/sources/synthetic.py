@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from fedbench.core.errors import RequestError
-from fedbench.core.options import Count, Natural, NonNegative
+from fedbench.core.options import Count, NonNegative, Seed
 from fedbench.data.examples import Examples, Part, join
 
 _DIM, _CLASSES = 60, 10
@@ -23,7 +23,7 @@ _SPREAD = np.sqrt([j**-1.2 for j in range(1, _DIM + 1)])
 def leaf(
     clients: Count,
     *,
-    generator_seed: Natural = 931231,
+    generator_seed: Seed = 931231,
     feature_dtype: str = "float64",
 ) -> Examples:
     """Generate LEAF's synthetic data (Caldas et al., 2018), bit for bit.
