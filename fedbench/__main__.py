@@ -1,8 +1,6 @@
 """Entry point of ``python -m fedbench``, which is equivalent to the ``fedbench`` command."""
 
-import sys
-
-from fedbench.cli import main
+from fedbench.cli import command_line
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line()

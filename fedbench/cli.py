@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_st
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import fedbench
 from fedbench.commands.arguments import COMMANDS, Parser, tree
@@ -35,8 +36,20 @@ from fedbench.runs.run import DamagedRun
 
 # keys that users are likely to type without a value
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")
+_FOR_EXECUTORS = ("jobs", "on", "run_cpus", "run_gpus")
 _TURN = 10.0  # seconds that the first process is given to print an error
 _MODULES = {"compare": "tune"}  # modules whose name differs from that of the command
+
+
+def command_line() -> NoReturn:
+    """Run the command line and end the process."""
+    status = main()
+    threads = [thread for thread in threading.enumerate() if not thread.daemon]
+    if status > 128 and len(threads) > 1:
+        # a signal ended the command; Python would wait for the threads of a round
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,11 +97,30 @@ def _execute(typed: list[str], debug: bool) -> int:
         raise _unknown_argument(parser, unknown[0])
     if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
         command = "sweep"  # a sweep of one run, executed on a cluster
+    _refuse_unused(command, rest, vars(args))
     if WORLD_SIZE > 1 and command != "run":
         raise RequestError(
             "torchrun is for one run at a time: fedbench KEY=VALUE ...; remove torchrun"
         )
     return _execute_command(command, vars(args) | {"command": command, "debug": debug})
+
+
+def _refuse_unused(
+    command: str,
+    typed: Sequence[str],
+    values: Mapping[str, Any],
+) -> None:
+    """Refuse options for executors where no executor, or a Hydra launcher, executes the runs."""
+    flags = [f"--{name.replace('_', '-')}" for name in _FOR_EXECUTORS if name in values]
+    if not flags:
+        return
+    if command == "run":
+        raise RequestError(f"{flags[0]} is for several runs; add -m, or remove it")
+    for text in typed:
+        if text.startswith(("hydra/", "hydra.")):
+            raise RequestError(
+                f"{flags[0]} cannot be combined with {text}, whose launcher executes the runs"
+            )
 
 
 def _execute_command(command: str, values: dict[str, Any]) -> int:

@@ -17,6 +17,8 @@ from fedbench.runs.run import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
+_BEYOND_INTEGERS = 2**63  # Parquet stores integers up to here
+
 
 def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
     """Return a table with a row per run.
@@ -43,8 +45,11 @@ def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in map(str, table):
-        types = set(map(type, table[name].dropna()))
+        values = table[name].dropna()
+        types = set(map(type, values))
         is_number = bool(types) and types <= {int, float}
+        if is_number and max(map(abs, values)) >= _BEYOND_INTEGERS:
+            table[name] = table[name].astype(float)
         if not is_number and types not in ({bool}, {str}):
             table[name] = table[name].map(_text, na_action="ignore")
     return table

@@ -1,5 +1,6 @@
 """``fedbench data ACTION NAME``: download, check and describe data sets."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -138,5 +139,5 @@ def _export(config: RunConfig, path: Path) -> None:
     print(f"written: {path} ({data.num_clients} clients)")
     print(
         f"to use it: fedbench data={name} {rule} "
-        f"data.partition.file={path} data.clients={data.num_clients}"
+        f"data.partition.file={shlex.quote(str(path))} data.clients={data.num_clients}"
     )

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import RequestError
+from fedbench.core.files import reading
 from fedbench.core.metrics import CATALOGUE
 from fedbench.reproduce.plan import table_names
 from fedbench.tuning.space import search_space
@@ -115,7 +117,7 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     use = f"{group} {name}" if group == GROUP else f"{group}={name}"
     own = ""
     if config_dir is not None and file.is_relative_to(config_dir):
-        own = f"--config-dir {config_dir} "
+        own = f"--config-dir {shlex.quote(str(config_dir))} "
     parts.append(f"use: fedbench {own}{use}")
     return "\n\n".join(parts)
 
@@ -131,8 +133,9 @@ def _documentation(target: str, section: str) -> str:
 
 def _written(name: str, files: Mapping[str, Path]) -> tuple[Tree, list[str]]:
     """Return the keys of a config file and of the files it includes, and the text of each file."""
-    text = files[name].read_text(encoding="utf-8")
-    own = from_yaml(text) or {}
+    with reading(files[name]):
+        text = files[name].read_text(encoding="utf-8")
+        own = from_yaml(text) or {}
     tree: Tree = {}
     texts: list[str] = []
     for included in own.pop("defaults", ()):

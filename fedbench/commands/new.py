@@ -4,6 +4,7 @@ import builtins
 import importlib.util
 import keyword
 import re
+import shlex
 from pathlib import Path
 from string import Template
 
@@ -86,7 +87,8 @@ def execute(
         print(f"written: {file}")
     if parts:
         run = f"{run} model=mlp"  # has a head and a body
+    test, place = shlex.quote(str(file)), shlex.quote(str(folder))
     print(
-        f"try next:\n  python -m pytest {file}\n  fedbench --config-dir {folder} {run.format(name)}"
+        f"try next:\n  python -m pytest {test}\n  fedbench --config-dir {place} {run.format(name)}"
     )
     return CommandResult()

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fedbench.commands.result import CommandResult, print_errors
@@ -11,7 +12,8 @@ from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import is_cached, writing_results
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.launcher import BATCH_SIZE, LauncherExecutor
-from fedbench.runs.run import read_run
+from fedbench.runs.results import readable_run
+from fedbench.runs.run import DamagedRun
 from fedbench.runs.sweep import sweep_configs
 
 
@@ -30,8 +32,7 @@ def execute(
         debug: Whether to print the traceback of a failed run.
 
     Returns:
-        The result. Its status is 0 if all runs are done, 2 if no run left files, for example
-        because all were refused, and 1 otherwise.
+        The result. Its status is 0 if all runs are done, 2 if all were refused, and 1 otherwise.
 
     Raises:
         RequestError: If a combination is invalid; nothing is left on disk.
@@ -89,9 +90,14 @@ def _summarise(
     print_errors(results, config_dir)
     # several runs may share a directory, which counts once
     paths = dict.fromkeys(result.path for result in results)
-    runs = [read_run(path) for path in paths if path is not None]
+    runs = []
+    for path in paths:
+        with suppress(DamagedRun):  # its error has just been printed
+            if path is not None:
+                runs.append(readable_run(path))
     if not runs:
-        return CommandResult(2)
+        refused = all(result.status == "refused" for result in results)
+        return CommandResult(2 if refused else 1)
 
     if launched or len(results) > 1:  # the last line of a single run is its path
         from fedbench.analysis.build_tables import summary_tables

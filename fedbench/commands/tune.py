@@ -17,7 +17,6 @@ from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
-from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
@@ -77,9 +76,9 @@ def execute(
         return CommandResult(0 if complete else 1, _folder(studies) / PAGE)
 
     if len(chosen) < 2:
-        raise RequestError(
-            "fewer than two methods have a successful trial; there is nothing to compare"
-        )
+        message = "fewer than two methods have a successful trial; there is nothing to compare"
+        print(f"fedbench: {message}", file=sys.stderr)
+        return CommandResult(1, _folder(studies) / PAGE)
     configs = [composer.config(overrides) for overrides in _table_runs(chosen)]
     batch = RunBatch(configs, config_dir, debug)
     executor.execute(batch)

@@ -149,6 +149,8 @@ class LocalConfig(_Keys):
     @classmethod
     def _of_keys(cls, section: Tree) -> Tree:
         """Replace the keys of the solver and the schedule with the objects that they describe."""
+        if not isinstance(section, dict):
+            raise WrongValue("local", f"must be a section with keys such as lr, got {section}")
         solver = SgdOptions(**{key: section[key] for key in _SOLVER})
         schedule_keys = {key: section[key] for key in _SCHEDULE}
         schedule = Schedule(**checked(Schedule, schedule_keys))

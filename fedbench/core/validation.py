@@ -20,10 +20,10 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 _INPUT = "Input should be "  # pydantic begins its messages with this text
 _EXPECTED = {  # pydantic error type -> requirement on the value
-    "greater_than": "> {gt:g}",
-    "greater_than_equal": ">= {ge:g}",
-    "less_than": "< {lt:g}",
-    "less_than_equal": "<= {le:g}",
+    "greater_than": "> {gt:.12g}",
+    "greater_than_equal": ">= {ge:.12g}",
+    "less_than": "< {lt:.12g}",
+    "less_than_equal": "<= {le:.12g}",
     "int_type": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",

@@ -26,7 +26,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fedbench.core.atomic_files import replacing
+from fedbench.core.atomic_files import replacing, writing
 from fedbench.reports.filters import grouped
 from fedbench.reports.templates import ASSETS, yaml_asset
 
@@ -102,7 +102,8 @@ def draw(
     files = {kind: base}
     if kind not in KINDS:
         files = {kind: base.with_name(f"{base.name}.{kind}") for kind in ("png", "svg")}
-    base.parent.mkdir(parents=True, exist_ok=True)
+    with writing(base):
+        base.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.style.context(STYLE, after_reset=True):
         figure = picture(*args, **options)
         for kind, file in files.items():

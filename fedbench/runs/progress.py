@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from statistics import fmean
@@ -218,11 +218,13 @@ def run_progress(config: RunConfig, estimated: Mapping[Path, float]) -> RunProgr
         config: The configuration of the run.
         estimated: Estimated seconds of runs by directory, used until a round has been recorded.
     """
-    row = last_row(config.path / "rounds.jsonl") or {"round": 0}
-    round = int(row["round"])
+    round = 0
     seconds = estimated.get(config.path, 0.0)
-    if round:
-        seconds = (row["seconds_train"] + row["seconds_eval"]) / round * config.rounds
+    with suppress(OSError, ValueError, TypeError, KeyError):  # the run itself reports bad files
+        row = last_row(config.path / "rounds.jsonl") or {"round": 0}
+        if row["round"]:
+            seconds = (row["seconds_train"] + row["seconds_eval"]) / row["round"] * config.rounds
+        round = int(row["round"])
     return RunProgress(round, config.rounds, seconds=seconds)
 
 

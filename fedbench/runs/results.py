@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from fedbench.runs.bundle import DOCUMENTS, Bundle, is_bundle
 from fedbench.runs.run import DamagedRun, Run, is_done, read_run, run_folders
 
 PUBLISHED = "published"  # directory of published reports, below the results
-TUNING = "tuning"  # directory of the runs of ``fedbench tune``, below the results
-CHECKS = "checks"  # directory of runs that repeat published ones, below the results
+TUNING = "tuning"  # directory of ``fedbench tune``, below the results
+STUDIES = "studies"  # directory of its runs
+CHECKS = "checks"  # directory of runs that repeat those of a benchmark NAME@VERSION
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
 
@@ -27,8 +29,8 @@ class Results:
 
     If several runs have the same setting and seed, only the first one counts. A finished run in its
     own directory takes precedence over a published run, and a published run over the directory of
-    an unfinished run. Runs below a directory ``tuning`` are not results, because they were used to
-    choose values, nor are those below ``checks``, which repeat others.
+    an unfinished run. Runs below ``tuning/studies`` are not results, because they were used to
+    choose values, nor are those below ``checks/NAME@VERSION``, which repeat others.
 
     Args:
         root: The directory.
@@ -77,12 +79,12 @@ class Results:
         """Yield the readable runs that have their own directory, without copies of other runs."""
         seen: dict[tuple[Any, ...], Path] = {}
         for path in run_folders(self.root):
-            if {TUNING, CHECKS} & set(path.relative_to(self.root).parts):
+            if _is_no_result(path.relative_to(self.root)):
                 continue
             if not is_done(path) and not (path / "config.yaml").exists():
                 continue
             try:
-                run = _readable_run(path)
+                run = readable_run(path)
                 if run.done and seen.setdefault(run.identity, path) != path:
                     first = seen[run.identity]
                     raise DamagedRun(
@@ -105,7 +107,15 @@ class Results:
         return runs
 
 
-def _readable_run(path: Path) -> Run:
+def _is_no_result(path: Path) -> bool:
+    """Return whether a run was made to choose values, or repeats another one."""
+    for folder, inside in pairwise(path.parts):
+        if (folder == TUNING and inside == STUDIES) or (folder == CHECKS and "@" in inside):
+            return True
+    return False
+
+
+def readable_run(path: Path) -> Run:
     """Return the run in a directory, after checking that all its tables can be read.
 
     Raises:

@@ -145,10 +145,16 @@ class Engine:
         futures = [self._pool.submit(f, item) for item in items]
         try:
             return [future.result() for future in futures]
-        finally:
+        except KeyboardInterrupt:
+            # a signal ends at once: it does not wait for the threads
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+            raise
+        except Exception:
             for future in futures:
                 future.cancel()
             wait(futures)
+            raise
 
     def within_memory(
         self,

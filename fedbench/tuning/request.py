@@ -140,7 +140,7 @@ def _seeds(
     first: int,
 ) -> tuple[int, ...]:
     """Return the listed seeds or, for a number of seeds, consecutive seeds from ``first`` on."""
-    if isinstance(given, list) and all(str(seed).isdecimal() for seed in given):
+    if isinstance(given, list) and given and all(str(seed).isdecimal() for seed in given):
         return tuple(dict.fromkeys(map(int, given)))
     if not isinstance(given, int):
         raise RequestError(

@@ -29,9 +29,9 @@ from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info, validation_metrics
 from fedbench.core.validation import choice
-from fedbench.runs.cached_run import depends_on_rounds
+from fedbench.runs.cached_run import depends_on_rounds, writing_results
 from fedbench.runs.executors.base import RunBatch, RunResult
-from fedbench.runs.results import TUNING
+from fedbench.runs.results import STUDIES, TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
 from fedbench.tuning.space import Axis, Values, search_space
@@ -154,7 +154,7 @@ class Study:
             request.pruning,
         ]
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:10]
-        studies = self.config.results_dir / TUNING / "studies"
+        studies = self.config.results_dir / TUNING / STUDIES
         return studies / self.config.task_name / self.method / digest
 
     @property
@@ -283,7 +283,8 @@ class Study:
     @cached_property
     def _storage(self) -> JournalStorage:
         """The journal of the trials, including those of earlier commands."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing_results(self.config.results_dir):
+            self.folder.mkdir(parents=True, exist_ok=True)
         return JournalStorage(JournalFileBackend(str(self.folder / "journal.log")))
 
     @cached_property

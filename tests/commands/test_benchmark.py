@@ -395,6 +395,9 @@ def test_a_number_that_only_one_run_has_is_a_difference(check):
     assert largest_difference({"a": 1}, {"a": 1, "b": 2}) == ("b", math.inf)
     assert largest_difference({"a": 1, "b": 2}, {"a": 1}) == ("b", math.inf)
     assert largest_difference({"a": 1}, {"a": 1, "b": math.nan}) == ("", 0)
+    assert largest_difference({"a": math.inf}, {"a": 5.0}) == ("a", math.inf)
+    assert largest_difference({"a": math.inf}, {"a": -math.inf}) == ("a", math.inf)
+    assert largest_difference({"a": math.inf}, {"a": math.inf}) == ("", 0)
 
     def cut(run):
         copy = replace(run)

@@ -40,6 +40,7 @@ from fedbench.data.sources import mnist
 from fedbench.data.sources.synthetic import leaf
 from fedbench.papers.registry import papers
 from fedbench.runs import training
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import read_run
 from fedbench.runs.sweep import combinations
 from fedbench.simulation.compiled.library import kernels
@@ -269,6 +270,46 @@ def test_a_damaged_run_is_named_and_left_out(fed, train, tmp_path, no_figures):
     assert status == 1
     assert "force=true trains it again" in err
     train(*FAST, "seed=1", "force=true")
+
+
+def test_a_damaged_run_does_not_cost_a_sweep_its_table(fed, train):
+    path = train(*FAST, "seed=1")
+    (path / "rounds.jsonl").write_bytes((path / "rounds.jsonl").read_bytes()[:-3])
+    status, out, err = fed("-m", *FAST, "seed=0,1,2")
+    assert status == 1
+    assert "force=true trains it again" in err
+    assert [row[1] for row in rows_of_table(out)] == ["2"]
+
+
+def test_a_sweep_that_cannot_write_has_failed_and_is_no_wrong_request(fed, monkeypatch):
+    def full(*_, **__):
+        raise atomic_files.NotWritten(Path("meta.json"), OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(Recorder, "begin", full)
+    status, _, err = fed("-m", "--jobs", "1", *FAST, "seed=0,1")
+    assert status == 1
+    assert err.count("No space left on device") == 2
+
+
+def test_an_experiment_may_be_named_like_a_directory_of_fedbench(fed, tmp_path, no_figures):
+    write_files(tmp_path / "own", {"experiment/tuning/checks.yaml": "# @package _global_\n"})
+    own = ["--config-dir", "own", "experiment=tuning/checks", *FAST]
+    assert fed(*own)[0] == 0
+    status, out, _ = fed("report")
+    assert status == 0
+    assert len(rows_of_table(out)) == 1
+
+
+def test_a_large_whole_number_of_one_run_does_not_prevent_a_report(fed, train, no_figures):
+    train(*FAST)
+    train(*FAST, "seed=1", "local.clip_norm=100000000000000000000")
+    assert fed("report")[0] == 0
+
+
+def test_a_second_head_needs_as_many_logits_as_classes(fed, refuse, tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.eye(8), y=np.arange(8) % 2, owner=np.arange(8) // 4)
+    error = refuse("algo=fedrod", "data=npz", "data.file=d.npz", "model=logistic", "rounds=1")
+    assert "that of model=logistic has 1 output for 2 classes; use model=linear" in error
 
 
 @pytest.mark.parametrize(

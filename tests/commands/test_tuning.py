@@ -9,6 +9,7 @@ from command_line import model_of, write_files
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from fedbench.commands.tune import _outlook
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs import training
@@ -201,6 +202,19 @@ def test_the_search_of_an_estimator_can_be_typed_again(tune, tmp_path):
     assert trials(tmp_path, "fedprox") == first
     assert len(trial_runs(tmp_path)) == runs
     assert len(first) == 11
+
+
+def test_a_search_in_which_all_but_one_method_diverge_compares_nothing_and_fails(fed):
+    typed = ["compare", "methods=fedavg,fedprox", "seeds=[1]", "budget=1", "local.lr=1e29"]
+    status, _, err = fed(*typed, "model=mlp", *DATA, "rounds=50", "--jobs", "1")
+    assert status == 1
+    assert "fewer than two methods have a successful trial" in err
+
+
+def test_where_no_number_of_seeds_decides_a_comparison_it_says_so():
+    request = read_request("compare", ["methods=[" + ",".join(f"m{i}" for i in range(58)) + "]"])
+    text = _outlook(request, rounds=1)
+    assert "10 seeds can never decide 1653 differences at 5 %, nor could more" in text
 
 
 def test_trials_are_no_results(tune, train, tmp_path):

@@ -1,6 +1,7 @@
 """Tables from runs made by hand: the closing tables of a sweep, and rows of any runs."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from fake_runs import change_facts, facts_of, write_run
@@ -14,7 +15,7 @@ from fedbench.core.config_values import keys_text
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reported
 from fedbench.reports.summary_table import summary_text
-from fedbench.reports.table_pages import notes_of, table_markdown
+from fedbench.reports.table_pages import agreements, notes_of, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -295,6 +296,20 @@ def test_the_closing_text_fits_a_terminal_and_marks_the_best(tmp_path):
         "- 1 of 6 numbers of the paper are inside our 95 % interval (≈), which is wide with 3 seeds"
     )
     assert text.endswith(f"\n{verdict}")
+
+
+def test_reduced_rows_are_not_counted_as_inside_or_outside(tmp_path):
+    for seed in range(3):
+        leave(tmp_path, "fedavg", seed, 0.89 + seed / 1000)
+    (table,) = summary(tmp_path)
+    assert agreements(table)["outside"] > 0
+    (block,) = table.blocks
+    lines = []
+    for line in block.lines:
+        matched = replace(line.matched, reduced=("10 of 1000 rounds",))
+        lines.append(replace(line, matched=matched))
+    reduced = replace(table, blocks=(replace(block, lines=tuple(lines)),))
+    assert not agreements(reduced)
 
 
 def test_the_columns_of_the_printed_table_are_those_that_are_typed(tmp_path, fed):

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from command_line import FAST, meta_of, model_of
@@ -94,6 +97,30 @@ def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
     at_round(2, signal.SIGINT, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     assert checkpoint(tmp_path)[1] in (None, 0, 1)
+
+
+@pytest.mark.processes
+def test_a_second_signal_does_not_wait_for_the_threads_of_a_round(tmp_path):
+    """The round would take hours."""
+    typed = "rounds=2 data.clients=8 model=mlp engine.mode=loop engine.workers=2"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedbench", *typed.split(), "local.steps=100000000"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        while not any(path.stat().st_size for path in tmp_path.rglob("rounds.jsonl")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        while "a second signal ends at once" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert meta_of(checkpoint(tmp_path)[0])["status"] == "interrupted"
 
 
 def test_whoever_ends_it_at_once_is_told_where_the_run_is(fed, tmp_path, at_round):

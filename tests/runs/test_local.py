@@ -248,6 +248,8 @@ def test_how_far_they_are_is_told_in_one_line(tmp_path, monkeypatch):
     (other.path / "rounds.jsonl").write_text(f"{row}\n{row[:5]}")
     line = display.line(["done"], [run_progress(other, {other.path: 20.0})])
     assert line == "1 of 3 runs are over: 1 done, 1 running (rounds 3/9); about 50 s left"
+    (other.path / "rounds.jsonl").write_text("garbage\n")  # the run itself reports it
+    assert run_progress(other, {}).round == 0
     line = display.line(
         [],
         [RunProgress(3, 9, "a"), RunProgress(0, 9, "b")],

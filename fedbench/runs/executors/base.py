@@ -94,8 +94,7 @@ def execute_run(
             return RunResult(config.overrides, "refused", error=str(error))
         if debug:
             traceback.print_exc()
-        path = config.path if (config.path / "meta.json").exists() else None
-        return RunResult(config.overrides, "failed", path, error_text(error))
+        return RunResult(config.overrides, "failed", begun(config), error_text(error))
     run = outcome.run
     return RunResult(
         config.overrides,
@@ -103,6 +102,11 @@ def execute_run(
         run.path,
         outcome=outcome,
     )
+
+
+def begun(config: RunConfig) -> Path | None:
+    """Return the directory of a run, or None if the run left no files."""
+    return config.path if (config.path / "meta.json").exists() else None
 
 
 class Executor(ABC):

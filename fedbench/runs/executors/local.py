@@ -25,7 +25,14 @@ import psutil
 
 from fedbench.config.schema import RunConfig
 from fedbench.runs.cached_run import is_cached
-from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
+from fedbench.runs.executors.base import (
+    PATIENCE,
+    Executor,
+    RunBatch,
+    RunResult,
+    begun,
+    execute_run,
+)
 from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import AFTER, BatchDisplay, hidden, run_progress
 
@@ -206,7 +213,7 @@ class _Pools:
             except BrokenProcessPool:
                 del self._pools[job.slot]
                 error = "its process was killed; if memory was short, run fewer at a time (--jobs)"
-                result = RunResult(job.config.overrides, "failed", error=error)
+                result = RunResult(job.config.overrides, "failed", begun(job.config), error)
             self._batch.add(result)
 
         while self._estimates.poll():

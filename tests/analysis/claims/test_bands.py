@@ -1,14 +1,21 @@
 """Means that must be within a band: the numbers of public benchmarks, by hand."""
 
 from functools import partial
+from math import log
 
 import claim_runs
 import pandas as pd
 import pytest
-from claim_runs import Run
+from claim_runs import Given, Run
 from units import diverged
 
+from fedbench.analysis.claims.comparison import RATIO
+from fedbench.analysis.claims.table_claims import averages, compare_rows
 from fedbench.analysis.curves import mean_between
+from fedbench.core.errors import RequestError
+from fedbench.papers.checks import Averages, Side
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Row
 
 verdict = partial(claim_runs.verdict, "known")
 
@@ -83,6 +90,41 @@ def test_a_number_of_rounds(other, rounds, n, p):
     assert [row.n for row in rows] == [0, n, 0, 0, 0]
     assert rows[1].greater == p
     assert rows[1].label == "rounds to 97 % of FedAvg participation=10 from 43.5 to 174"
+
+
+def rounds_compared(one, two):
+    """The comparison of ten with 20 clients a round by the rounds to 97 %."""
+    first, second = (Row("fedavg", "mcmahan_iid", {"participation": p}) for p in (10, 20))
+    runs = {("mcmahan_iid", "fedavg", 10): one, ("mcmahan_iid", "fedavg", 20): two}
+    return compare_rows(Given(papers()["known"], runs), first, second, "rounds_to_97")
+
+
+def test_two_numbers_of_rounds_are_compared_by_their_ratio():
+    """A run that never gets there counts as a round after its end, and is not left out."""
+    reaches = {seed: run({20: 0.98, 1000: 0.98}) for seed in range(5)}
+    never = {seed: run({20: 0.9, 1000: 0.9}) for seed in range(5, 10)}
+    c = rounds_compared(reaches | never, dict.fromkeys(range(10), run({40: 0.98})))
+    ahead, behind = log(41 / 21), log(41 / 1002)
+    assert list(c.differences.values()) == pytest.approx([ahead] * 5 + [behind] * 5)
+    assert c.unit == RATIO
+
+
+def test_a_unit_in_which_neither_gets_there_is_left_out():
+    first = {0: run({20: 0.98}), 1: run({1000: 0.9})}
+    c = rounds_compared(first, {0: run({40: 0.98}), 1: run({900: 0.9})})
+    assert list(c.differences.values()) == pytest.approx([log(41 / 21)])
+    neither = rounds_compared({1: first[1]}, {1: first[1]})
+    assert (neither.n, neither.greater, neither.less) == (1, 1.0, 1.0)
+
+
+def test_a_margin_in_rounds_and_an_average_of_rounds_are_refused():
+    row = Row("fedavg", "mcmahan_iid", {"participation": 10})
+    evidence = Given(papers()["known"], {})
+    with pytest.raises(RequestError, match="by is 2, but rounds_to_97 counts rounds to a target"):
+        compare_rows(evidence, row, row, "rounds_to_97", by=2.0)
+    side = Side("mcmahan_2nn", ("mcmahan_iid",), ("fedavg",))
+    with pytest.raises(RequestError, match="averages need another metric"):
+        list(averages(evidence, Averages("", "rounds_to_97", side, side)))
 
 
 def test_where_no_seed_gets_there_the_band_is_refuted():

@@ -386,6 +386,14 @@ def test_what_diverged_everywhere_has_no_blocks_and_does_not_count():
     assert not v.counts
 
 
+def test_a_bound_with_a_diverged_run_has_its_blocks_and_cannot_hide_a_refutation():
+    bound = lead([1.0] * 9, runs=lost(9))
+    assert (bound.n, bound.state) == (10, "not run")
+    v = decide([bound, lead([-1.0] * 10)])
+    assert v.word == "fails"
+    assert v.counts
+
+
 # ---- which comparison is named
 
 
@@ -402,6 +410,13 @@ def test_of_shown_comparisons_the_least_consistent_is_the_weakest():
     """All ten seeds are ahead of each; 1 to 10 is less consistent than 101 to 110."""
     weakest = verdict(measured(UP, FAR, LOW, FAR), BEST).worst
     assert weakest.label.endswith("Y on A")
+
+
+@pytest.mark.parametrize(("every", "mean"), [(True, 1.0), (False, 3.0)])
+def test_of_parts_with_equal_p_values_the_weakest_or_the_best_is_named(every, mean):
+    """All five seeds are ahead in each; the leads differ by 1 from seed to seed."""
+    parts = [lead([m - 0.5, m + 0.5] * 5) for m in (2.0, 1.0, 3.0)]
+    assert joined("x", parts, every=every).mean == pytest.approx(mean)
 
 
 def test_each_setup_has_a_verdict():
