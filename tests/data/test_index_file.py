@@ -76,7 +76,7 @@ WRONG = r"""
 {"clients": {"a": [0]}, "examples": 9}  divides 9 examples, and this source has 10; use
 {"a": [0], "b": {"train": [1]}}         cannot be read as indices per client .* it must be
 {"a": {"train": [0]}}                   cannot be read as indices per client \('test'\)
-{"clients": {"a": {"train": [0], "test": [1]}}, "shared_test": [2]}  has test examples of each client and shared ones
+{"clients": {"a": {"train": [0], "test": [1]}}, "shared_test": [2]}  of each client and shared
 {                                       p\.json .*cannot be read as indices per client
 """
 
