@@ -7,7 +7,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import (
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -47,7 +53,9 @@ def command_line() -> NoReturn:
     threads = [thread for thread in threading.enumerate() if not thread.daemon]
     if status > 128 and len(threads) > 1:
         # a signal ended the command; Python would wait for the threads of a round
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
 
@@ -112,12 +120,13 @@ def _refuse_unused(
 ) -> None:
     """Refuse options for executors where no executor, or a Hydra launcher, executes the runs."""
     flags = [f"--{name.replace('_', '-')}" for name in _FOR_EXECUTORS if name in values]
-    if not flags:
+    if not flags or "cfg" in values:
         return
     if command == "run":
-        raise RequestError(f"{flags[0]} is for several runs; add -m, or remove it")
+        needed = "-m" if flags[0] == "--jobs" else "--on ray"
+        raise RequestError(f"{flags[0]} has no effect on a single run; add {needed}, or remove it")
     for text in typed:
-        if text.startswith(("hydra/", "hydra.")):
+        if text.lstrip("+").startswith(("hydra/", "hydra.")):
             raise RequestError(
                 f"{flags[0]} cannot be combined with {text}, whose launcher executes the runs"
             )

@@ -104,7 +104,8 @@ def adafedadam(
     ) -> State:
         g = uploads["update"]
         certainty = uploads["certainty"].squeeze(1)
-        raised = server["raised"] + (certainty < _FLOOR).sum()
+        # states of earlier versions have no count
+        raised = server.get("raised", 0 * server["t"]) + (certainty < _FLOOR).sum()
         chi = share(server, cohort) @ certainty.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
@@ -123,12 +124,12 @@ def adafedadam(
         }
 
     def remarks(server: State) -> list[str]:
-        raised = int(server["raised"])
+        raised = int(server.get("raised", 0))
         if not raised:
             return []
         return [
-            f"{raised} certainties were below {_FLOOR} and raised to it: these clients moved by "
-            f"less than {exp(_FLOOR - 1):.2g} of a step along their gradient"
+            f"number of certainties below {_FLOOR}, which were raised to it: {raised} (of clients "
+            f"that moved by less than {exp(_FLOOR - 1):.2g} of a step along their gradient)"
         ]
 
     needs: set[Need] = {"loss", "grad"}

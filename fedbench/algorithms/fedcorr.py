@@ -21,6 +21,7 @@ from fedbench.core.options import Count, Natural, NonNegative, PositiveShare, Un
 from fedbench.core.randomness import one_by_one, sample_cohort
 from fedbench.core.types import Batch, ClientInfo, Gradient, Oracle, PredictFn, State
 
+REVISION = 2
 Changed: TypeAlias = tuple[State, State, Tensor]
 
 

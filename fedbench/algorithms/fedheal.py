@@ -14,6 +14,7 @@ from fedbench.core.optim import Optimizer
 from fedbench.core.options import UnitInterval
 from fedbench.core.types import ClientInfo, State, lengths, weighted_sum
 
+REVISION = 2
 _ROUNDING = 1e-6  # a share that equals the threshold may exceed it by rounding
 
 

@@ -153,14 +153,9 @@ class MatchedRuns:
                 values[unit] = value * metric.factor
         return values
 
-    def rounds_needed(self, metric: PrintedMetric) -> PerUnit:
-        """Return the rounds to the target of a metric per unit.
-
-        A run that ends before the target counts as reaching it one round after its end.
-        """
-        curves = self.curve(metric.field)
-        beyond = {unit: float(curve.index[-1] + 1) for unit, curve in curves.items()}
-        return beyond | self.values(metric)
+    def lengths(self, field: str) -> PerUnit:
+        """Return the last round in which a field was evaluated, per unit."""
+        return {unit: float(curve.index[-1]) for unit, curve in self.curve(field).items()}
 
 
 def _value(

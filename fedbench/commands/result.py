@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.runs.executors.base import RunResult
-from fedbench.runs.run import Run
+from fedbench.runs.results import readable_run
+from fedbench.runs.run import DamagedRun, Run
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,17 @@ def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
         if result.status == "failed":
             command = shlex.join(["fedbench", *options, *result.overrides])
             print(f"fedbench: to repeat it: {command}", file=sys.stderr)
+
+
+def readable_runs(results: Iterable[RunResult]) -> list[Run]:
+    """Return the runs with files, each directory once; print why others cannot be read."""
+    runs = {}
+    for result in results:
+        if result.path is None or result.path in runs:
+            continue
+        try:
+            runs[result.path] = readable_run(result.path)
+        except DamagedRun as error:
+            if not result.error:  # printed already
+                print(f"fedbench: {error}", file=sys.stderr)
+    return [*runs.values()]

@@ -2,18 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from fedbench.commands.result import CommandResult, print_errors
+from fedbench.commands.result import CommandResult, print_errors, readable_runs
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides, warn_of_replaced
 from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import is_cached, writing_results
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.executors.launcher import BATCH_SIZE, LauncherExecutor
-from fedbench.runs.results import readable_run
-from fedbench.runs.run import DamagedRun
 from fedbench.runs.sweep import sweep_configs
 
 
@@ -88,13 +85,7 @@ def _summarise(
             process.
     """
     print_errors(results, config_dir)
-    # several runs may share a directory, which counts once
-    paths = dict.fromkeys(result.path for result in results)
-    runs = []
-    for path in paths:
-        with suppress(DamagedRun):  # its error has just been printed
-            if path is not None:
-                runs.append(readable_run(path))
+    runs = readable_runs(results)
     if not runs:
         refused = all(result.status == "refused" for result in results)
         return CommandResult(2 if refused else 1)

@@ -13,10 +13,11 @@ from typing import Literal
 
 from fedbench.analysis.compare import compare
 from fedbench.analysis.stats import least_blocks
-from fedbench.commands.result import CommandResult, print_errors
+from fedbench.commands.result import CommandResult, print_errors, readable_runs
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
@@ -27,7 +28,7 @@ from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.reports.write import write_report
 from fedbench.runs.executors.base import Executor, RunBatch
 from fedbench.runs.results import TUNING
-from fedbench.runs.run import Run, read_run
+from fedbench.runs.run import Run
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TABLE_SEEDS, TuningRequest, read_request
 from fedbench.tuning.search import Study, Tuned
@@ -83,8 +84,11 @@ def execute(
     batch = RunBatch(configs, config_dir, debug)
     executor.execute(batch)
     print_errors(batch.results, config_dir)
-    runs = [read_run(result.path) for result in batch.results if result.path is not None]
-    text, page = _write_comparison(studies, runs, chapter)
+    try:
+        text, page = _write_comparison(studies, readable_runs(batch.results), chapter)
+    except RequestError as error:  # the request is valid, but too few runs succeeded
+        print(f"fedbench: {error}", file=sys.stderr)
+        return CommandResult(1, _folder(studies) / PAGE)
     print(f"\n{text}")
     complete = complete and all(result.status == "done" for result in batch.results)
     return CommandResult(0 if complete else 1, page)

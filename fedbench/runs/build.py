@@ -197,7 +197,6 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         cores,
         ranks,
     )
-    sample = _evaluated(config, data.num_clients, held_out, scenario.attackers.who)
     tuning = _fine_tuning(config, stages, task, data, work, engine, cores)
     if tuning is not None:
         tuning = replace(tuning, moving=parts.moving)
@@ -210,7 +209,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        sample=sample,
+        sample=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
@@ -219,7 +218,7 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         ),
         tuning=tuning,
         held_out=HeldOut(held_out, replace(data, train=whole)) if len(held_out) else None,
-        facts=_facts(config, data, task, engine, held_out, sample) | scenario.facts,
+        facts=_facts(config, data, task, engine, held_out) | scenario.facts,
         selection=selection,
     )
 
@@ -665,7 +664,6 @@ def _facts(
     task: Task,
     engine: Engine,
     held_out: np.ndarray,
-    sample: np.ndarray | None,
 ) -> Tree:
     """Return the facts that ``meta.json`` records about a run before it starts."""
     names = asdict(config.names)
@@ -698,8 +696,8 @@ def _facts(
         facts["averaged_statistics"] = list(task.averaged.names)
     if len(held_out):
         facts["held_out_clients"] = held_out.tolist()
-    if config.evaluate.clients and sample is not None:
-        facts["evaluated_clients"] = len(sample)  # without attackers
+    if config.evaluate.clients:
+        facts["evaluated_clients"] = config.evaluate.clients
     if config.plans:
         facts["plans"] = dict(config.plans)
     return facts

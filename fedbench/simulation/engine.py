@@ -113,7 +113,8 @@ class Engine:
         """Apply ``f`` to every item, on all worker threads of all processes, and keep the order.
 
         Worker threads record no gradients; the caller must disable gradients, in case there are no
-        worker threads. When an error is raised, all threads have stopped working.
+        worker threads. When an error is raised, all threads have stopped working, unless a signal
+        has ended the run.
 
         Args:
             f: Function to apply.

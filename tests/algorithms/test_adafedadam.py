@@ -127,9 +127,12 @@ def test_the_certainty_has_a_floor():
     assert after["c_m"] == pytest.approx(0.9**chi)
     assert after["w"][0] == pytest.approx(-chi * 1e-3, rel=1e-6)  # Adam's first step is a sign
     (remark,) = algo.remarks(after)
-    assert remark.startswith("1 certainties were below 0.1")
+    assert remark.startswith("number of certainties below 0.1, which were raised to it: 1 (")
     none_low = updated(algo, uploads | {"certainty": vector([0.2], [1.0])}, cohort(2, loss=[1, 1]))
     assert algo.remarks(none_low) == []
+    earlier = {key: value for key, value in after.items() if key != "raised"}
+    assert updated(algo, uploads, cohort(2, loss=[1, 1]), earlier)["raised"] == 1
+    assert algo.remarks(earlier) == []
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,10 @@ def digest_of(*overrides):
 )
 def test_the_digests_of_old_runs_are_unchanged(rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no user file by chance
-    changed = [r for r in rows if compose_run(r["overrides"]).digest != r["digest"]]
-    assert not changed
+    for row in rows:
+        identity = compose_run(row["overrides"]).identity
+        revised = max(identity.facts["revision"].values(), default=1) > 1
+        assert (identity.digest == row["digest"]) != revised, row
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def files_of(folder):
 
 
 SWEEP = [r for r in RUNS if "-m" in r["args"]]
-SINGLE = [r for r in RUNS if r not in SWEEP and not r["user_files"]]
+REVISED = "nested method"  # of FedCorr, whose results have changed since
+SINGLE = [r for r in RUNS if r not in SWEEP and not r["user_files"] and r["title"] != REVISED]
 
 
 @pytest.mark.parametrize("run", SINGLE, ids=lambda r: r["title"])
@@ -164,13 +167,15 @@ def test_a_revision_above_1_enters_the_digest(tmp_path, monkeypatch):
     """Of the method and of a method inside it; only of the method that changed."""
     names = ("fedcorr_adafed", "fedcorr", "adafed", "fedavg")
     before = {name: digest_of(f"algo={name}") for name in names}
-    assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 1}
+    assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 2, "algo.server": 1}
     code = (ROOT / "fedbench/algorithms/adafed.py").read_text()
     revised = f"{code}\nREVISION = 2  # the step is shorter\n"
-    write_files(tmp_path, {"fedbench/algorithms/adafed.py": revised})
+    same = (ROOT / "fedbench/algorithms/fedcorr.py").read_text()
+    files = {"adafed.py": revised, "fedcorr.py": same}
+    write_files(tmp_path, {f"fedbench/algorithms/{name}": text for name, text in files.items()})
     monkeypatch.setattr(identity, "_PACKAGE", tmp_path / "fedbench")
     monkeypatch.setattr(identity, "_revision", identity._revision.__wrapped__)  # not cached
-    assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 2}
+    assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 2, "algo.server": 2}
     changed = {name for name in names if digest_of(f"algo={name}") != before[name]}
     assert changed == {"fedcorr_adafed", "adafed"}
 

@@ -110,14 +110,17 @@ def test_a_second_signal_does_not_wait_for_the_threads_of_a_round(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    with process:
+    try:
         while not any(path.stat().st_size for path in tmp_path.rglob("rounds.jsonl")):
+            assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         while "a second signal ends at once" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "interrupted" in err
     assert meta_of(checkpoint(tmp_path)[0])["status"] == "interrupted"

@@ -144,21 +144,42 @@ def rounds_compared(
     two: MatchedRuns,
     metric: PrintedMetric,
 ) -> Comparison:
-    """Return the comparison of two methods by the rounds to a target, as a ratio.
+    """Return the comparison of two methods by the rounds to a target, as a ratio (``rounds_to``).
 
-    A run that ends before the target counts as reaching it one round after its end. Units in which
-    neither run reaches it are left out; if there are no others, the comparison is undecided.
+    Units in which neither run reaches the target are left out; if there are no others, the
+    comparison is undecided.
     """
-    first = one.rounds_needed(metric)
-    second = two.rounds_needed(metric)
-    reached = {*one.values(metric), *two.values(metric)}
-    both = first.keys() & second.keys()
-    if both and both.isdisjoint(reached):
+    first, second = rounds_to(metric, (one, two))
+    both = one.runs.keys() & two.runs.keys()
+    reached = one.values(metric) | two.values(metric)
+    if both and not reached:
         label = f"{label} (neither gets there)"
         return tested(label, dict.fromkeys(both, 0.0), (one, two))
-    counted = {unit: needed for unit, needed in first.items() if unit in reached}
-    compared = contest(label, logs(counted), logs(second), -1.0, one, two)
+    compared = contest(label, logs(first), logs(second), -1.0, one, two)
     return replace(compared, unit=RATIO)
+
+
+def rounds_to(metric: PrintedMetric, sides: Sequence[MatchedRuns]) -> list[PerUnit]:
+    """Return the rounds to a metric's target per side and unit.
+
+    In a unit in which some runs reach the target, the others count as reaching it together, one
+    round after their ends. If one of them ended before another run reached the target, their order
+    is not known, and they have no number.
+    """
+    reached = [side.values(metric) for side in sides]
+    lengths = [side.lengths(metric.field) for side in sides]
+    numbers = [dict(of_side) for of_side in reached]
+    for unit in set().union(*reached):
+        last = max(of_side[unit] for of_side in reached if unit in of_side)
+        missed = []
+        for length, of_side in zip(lengths, reached, strict=True):
+            if unit in length and unit not in of_side:
+                missed.append(length[unit])
+        if missed and min(missed) >= last:
+            for length, of_side in zip(lengths, numbers, strict=True):
+                if unit in length:
+                    of_side.setdefault(unit, 1 + max(missed))
+    return numbers
 
 
 def _label(
@@ -255,10 +276,9 @@ def trend(evidence: Evidence, check: Trend) -> Iterator[Comparison]:
     where = f" on {paper.setups[check.setup].title}" if check.setup else ""
     for algo in check.algo:
         runs = evidence.comparable(_steps(paper, check, algo))
-        if metric.target is None:
-            values = [step.values(metric) for step in runs]
-        else:
-            values = [step.rounds_needed(metric) for step in runs]
+        values = [step.values(metric) for step in runs]
+        if metric.target is not None:
+            values = rounds_to(metric, runs)
         worst = -_sign(metric) * math.inf
         correlations = rank_correlations(runs, values, worst)
         label = (

@@ -7,11 +7,13 @@ import claim_runs
 import pandas as pd
 import pytest
 from claim_runs import Given, Run
-from units import diverged
+from units import by_unit, diverged
 
+from fedbench.analysis.claims import table_claims
 from fedbench.analysis.claims.comparison import RATIO
-from fedbench.analysis.claims.table_claims import averages, compare_rows
+from fedbench.analysis.claims.table_claims import averages, compare_rows, rounds_to
 from fedbench.analysis.curves import mean_between
+from fedbench.analysis.matching import MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Averages, Side
 from fedbench.papers.registry import papers
@@ -99,8 +101,12 @@ def rounds_compared(one, two):
     return compare_rows(Given(papers()["known"], runs), first, second, "rounds_to_97")
 
 
+def rounds_compared_of(one, two):
+    return table_claims.rounds_compared("x", one, two, papers()["known"].metrics["rounds_to_97"])
+
+
 def test_two_numbers_of_rounds_are_compared_by_their_ratio():
-    """A run that never gets there counts as a round after its end, and is not left out."""
+    """A run that gets there neither before nor after the other counts as a round after its end."""
     reaches = {seed: run({20: 0.98, 1000: 0.98}) for seed in range(5)}
     never = {seed: run({20: 0.9, 1000: 0.9}) for seed in range(5, 10)}
     c = rounds_compared(reaches | never, dict.fromkeys(range(10), run({40: 0.98})))
@@ -109,12 +115,39 @@ def test_two_numbers_of_rounds_are_compared_by_their_ratio():
     assert c.unit == RATIO
 
 
-def test_a_unit_in_which_neither_gets_there_is_left_out():
-    first = {0: run({20: 0.98}), 1: run({1000: 0.9})}
+def test_units_in_which_the_order_is_not_known_are_left_out():
+    """Neither gets there; or one ends in round 30, before the other gets there."""
+    first = {0: run({20: 0.98}), 1: run({1000: 0.9}), 2: run({30: 0.9})}
+    c = rounds_compared(first, dict.fromkeys(range(3), run({40: 0.98})))
+    assert list(c.differences.values()) == pytest.approx([log(41 / 21), log(41 / 1002)])
     c = rounds_compared(first, {0: run({40: 0.98}), 1: run({900: 0.9})})
     assert list(c.differences.values()) == pytest.approx([log(41 / 21)])
     neither = rounds_compared({1: first[1]}, {1: first[1]})
     assert (neither.n, neither.greater, neither.less) == (1, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_diverged_run_is_behind_one_that_gets_there_and_level_with_one_that_does_not(swapped):
+    """Seed 0: both get there. Seed 1 of one side diverged, and seed 2; the other misses in 2."""
+    steady = {0: run({40: 0.98}), 1: run({40: 0.98}), 2: run({1000: 0.9})}
+    broken = MatchedRuns(by_unit({0: run({20: 0.98})}), others=diverged(1, 2))
+    sides = [broken, MatchedRuns(by_unit(steady))]
+    if swapped:
+        sides.reverse()
+    c = rounds_compared_of(*sides)
+    ahead = log(41 / 21) * (-1 if swapped else 1)
+    assert c.differences == pytest.approx({0: ahead, 1: -ahead})
+
+
+def test_the_trend_of_rounds_has_misses_at_its_worst_end():
+    """Rounds 20, 40 and two misses after 100: none is before another."""
+    steps = [{20: 0.98}, {40: 0.98}, {100: 0.9}, {120: 0.9}]
+    sides = [MatchedRuns(by_unit({0: run(curve)})) for curve in steps]
+    metric = papers()["known"].metrics["rounds_to_97"]
+    assert [list(of.values()) for of in rounds_to(metric, sides)] == [[20], [40], [121], [121]]
+    early = MatchedRuns(by_unit({0: run({30: 0.9})}))
+    with_early = [list(of.values()) for of in rounds_to(metric, [*sides, early])]
+    assert with_early == [[20], [40], [], [], []]
 
 
 def test_a_margin_in_rounds_and_an_average_of_rounds_are_refused():
