@@ -18,4 +18,8 @@ def median(local: Optimizer = SGD, *, server_lr: Positive = 1.0) -> Algorithm:
     def direction(up: State, cohort: ClientInfo) -> Tensor:
         return up["delta"].median(0).values  # [C, P] -> [P]
 
-    return Algorithm(**descent(local), **server_descent(lr=server_lr, direction=direction))
+    return Algorithm(
+        **descent(local),
+        **server_descent(lr=server_lr, direction=direction),
+        weights="uniform",
+    )

@@ -15,6 +15,7 @@ from typing import Any
 from fedbench.benchmarks.definition import Benchmark
 from fedbench.benchmarks.entries import Entry, Trial, entry_file, read_entry, write_entry
 from fedbench.config.compose import Composer
+from fedbench.config.identity import setting as setting_of
 from fedbench.config.overrides import CONFIG_DIR, as_value, options, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.config_values import config_value, leaves, read_yaml
@@ -114,6 +115,11 @@ class PlannedEntry(BenchmarkContext):
     method: str
 
     @property
+    def is_own(self) -> bool:
+        """Whether the method is the user's."""
+        return self.method not in options("algo")
+
+    @property
     def choices(self) -> list[str]:
         """The overrides that choose the setting and the method."""
         experiment = self.benchmark.settings[self.name].experiment
@@ -142,8 +148,14 @@ class PlannedEntry(BenchmarkContext):
             RequestError: For a key that the method does not have.
         """
         axes = {}
-        for axis in search_space(self.method, self.composer.config_dir, ()):
+        place = self.composer.config_dir if self.is_own else None
+        for axis in search_space(self.method, place, ()):
             axes[axis.key] = axis.text
+            if self.is_own and axis.key != RATE and not axis.key.startswith("algo."):
+                raise RequestError(
+                    f"tune/{self.method}.yaml: {axis.key} belongs to the setting, which is the "
+                    f"same for all methods; search {RATE} and keys of algo"
+                )
         if RATE in axes:
             rates = map(config_value, self.benchmark.search.rates)
             axes[RATE] = f"{RATE}={','.join(rates)}"
@@ -211,28 +223,59 @@ class PlannedEntry(BenchmarkContext):
     def refusal(self) -> str:
         """Return the reason why the method cannot run in the setting, or an empty string.
 
+        A user's method whose clients have other weights than the benchmark's is named on standard
+        error.
+
         Raises:
-            RequestError: If the method is unknown or has no search space, or if the baseline cannot
-                run either, for example because data are missing.
+            RequestError: If the method is unknown or has no search space, if it is the user's and
+                changes the setting, or if the baseline cannot run either, for example because data
+                are missing.
         """
-        self.config({})
+        if self.is_own:
+            self._check_own()
         try:
-            self._build()
+            weights = self._build()
         except RequestError as error:
             replace(self, method=self.benchmark.baseline)._build()
             return str(error)
+        if self.is_own and weights != {self.benchmark.weights}:
+            print(
+                f"fedbench: {self.method} weights clients by {', '.join(sorted(weights))}, and "
+                f"{self.benchmark.label} has {self.benchmark.weights} weights: give its function "
+                "an argument weights, or pass weights to its Algorithm, unless it uses none",
+                file=sys.stderr,
+            )
         return ""
 
-    def _build(self) -> None:
-        """Build a run in the setting and one in its variant.
+    def _check_own(self) -> None:
+        """Raise a RequestError if the user's method changes keys outside its own section."""
+        baseline = replace(self, method=self.benchmark.baseline)
+        mine = setting_of(self.config({}).tree)
+        theirs = setting_of(baseline.config({}).tree)
+        changed = []
+        for key in sorted(mine.keys() | theirs.keys()):
+            is_shared = key != RATE and not key.startswith("algo.")
+            if is_shared and mine.get(key) != theirs.get(key):
+                changed.append(key)
+        if changed:
+            raise RequestError(
+                f"algo={self.method} changes {', '.join(changed)} of the setting {self.name}, "
+                "which is the same for all methods; a method's file may have keys of its own alone"
+            )
+
+    def _build(self) -> set[str]:
+        """Build a run in the setting and one in its variant, and return the clients' weights.
 
         Raises:
             RequestError: If a run is invalid, or its data are missing.
         """
         from fedbench.runs.build import build  # imports torch, which takes seconds
 
+        weights: set[str] = set()
         for held_out in (False, True):
-            build(self.config({}, held_out=held_out))
+            run = build(self.config({}, held_out=held_out))
+            weights |= {stage.algorithm.weights for stage in run.stages}
+        return weights
 
     def finished(self) -> Entry | None:
         """Return the entry on disk; None if it is missing, incomplete or of another configuration.

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.errors import WrongValue
 from fedbench.core.objective import Objective
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.options import Statistics
@@ -487,6 +488,10 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         choice("weights", self.weights, get_args(Weights))
+        if not isinstance(self.needs, Set):
+            raise WrongValue("needs", f"must be a set, such as {{'loss'}}, got {self.needs!r}")
+        for need in self.needs:
+            choice("needs", need, get_args(Need))
         for kind in self.kinds:
             choice("kinds", kind, get_args(Kind))
 

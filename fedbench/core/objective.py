@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
+from fedbench.core.errors import WrongValue
 from fedbench.core.types import Batch, ClientInfo, Outputs, State
+from fedbench.core.validation import choice
 
 OtherModel = Literal["broadcast", "previous"]
 # (outputs of the model, outputs of the other models, batch, local variables, info) -> losses of the
@@ -37,6 +39,12 @@ class Objective:
     models: tuple[OtherModel, ...] = ()
     features: bool = False
     class_counts: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.models, tuple):
+            raise WrongValue("models", f"must be a tuple of names, got {self.models!r}")
+        for model in self.models:
+            choice("models", model, get_args(OtherModel))
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

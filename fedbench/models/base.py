@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from fedbench.core.errors import RequestError
+from fedbench.core.validation import choice
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,14 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
         generator: Generator of the random draws.
 
     Raises:
-        RequestError: If a layer of an unsupported kind has parameters.
+        RequestError: If a layer of an unsupported kind has parameters, or ``begin`` names none.
     """
     traits = traits_of(model)
     begin = traits.begin
     he = traits.initialisation == "he"
     values: dict[str, Tensor] = {}
+    for name in begin:
+        choice("traits.begin", name, dict(model.named_parameters()))
     for name, p in model.named_parameters():  # lists a tied parameter once, under its first name
         if name in begin:
             values[name] = begin[name].float()

@@ -19,6 +19,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import reading
 from fedbench.core.objective import Objective
 from fedbench.core.optim import sgd
+from fedbench.core.options import SgdOptions
 from fedbench.core.randomness import (
     Purpose,
     Sampler,
@@ -633,6 +634,7 @@ def _method(
     Raises:
         RequestError: If values do not fit the method.
     """
+    _refuse_ignored_solver(config)
     local = sgd(**asdict(config.local.solver))
     examples = data.train.counts
     places = places_of(model, names)
@@ -650,12 +652,32 @@ def _method(
     if isinstance(method, Algorithm):
         return [Stage(method, config.rounds)]
     if isinstance(method, list) and all(isinstance(stage, Stage) for stage in method):
+        total = sum(stage.rounds for stage in method)
+        if total != config.rounds:
+            raise RequestError(
+                f"algo._target_={config.algo.target} must return stages of rounds={config.rounds} "
+                f"rounds in all, got {total}"
+            )
         return method
     given = type(method).__name__
     raise RequestError(
         f"algo._target_={config.algo.target} must return an Algorithm or a list of Stages, "
         f"got {given}"
     )
+
+
+def _refuse_ignored_solver(config: RunConfig) -> None:
+    """Raise a RequestError if a user's method takes no local solver, and the run has one."""
+    function = function_of(config.algo.target, "algo")
+    solver = asdict(config.local.solver)
+    plain = asdict(SgdOptions())
+    chosen = {key: value for key, value in solver.items() if value != plain[key]}
+    if chosen and is_own(function) and "local" not in inspect.signature(function).parameters:
+        keys = ", ".join(f"local.{key}={value}" for key, value in chosen.items())
+        raise RequestError(
+            f"{keys} has no effect, because {place_of(function)} takes no argument local; pass "
+            "it on with descent(local), or leave the key out"
+        )
 
 
 def _facts(

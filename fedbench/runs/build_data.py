@@ -14,13 +14,13 @@ from fedbench.core.errors import RequestError
 from fedbench.core.user_code import is_own, place_of
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset, with_validation
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, are_finite
 from fedbench.data.files.fetch import mirrors
 from fedbench.data.files.readers import refuse_too_large
 from fedbench.data.noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
-from fedbench.simulation.checks import kind
+from fedbench.simulation.checks import kind, repeatable
 
 _MOST_BYTES = 2**30  # total size of the data sets that a process keeps
 # by configuration, most recently used last; runs cannot change shared data
@@ -106,7 +106,8 @@ def read_examples(config: RunConfig) -> Examples:
         RequestError: If files are missing or malformed.
     """
     section = config.data
-    with mirrors(section.mirrors):
+    source = function_of(section.source.target, "data.source")
+    with mirrors(section.mirrors), repeatable(f"data.source: {place_of(source)}"):
         examples: Examples = call(
             section.source,
             "data.source",
@@ -116,7 +117,6 @@ def read_examples(config: RunConfig) -> Examples:
             # generated examples are rounded to the run's dtype when they are created
             feature_dtype="float64" if config.engine.precision == "float64" else "float32",
         )
-    source = function_of(section.source.target, "data.source")
     if is_own(source):
         _check_examples(examples, place=f"data.source: {place_of(source)} returned")
     return examples
@@ -176,13 +176,14 @@ def _given(rule: Component, examples: Examples) -> Given:
         RequestError: If the rule does not return a ``Given``.
     """
     function = function_of(rule.target, "data.partition")
-    given = call(
-        rule,
-        "data.partition",
-        y=examples.y,
-        held_out=examples.tested,
-    )
     place = f"data.partition: {place_of(function)}"
+    with repeatable(place):
+        given = call(
+            rule,
+            "data.partition",
+            y=examples.y,
+            held_out=examples.tested,
+        )
     if not isinstance(given, Given):
         raise RequestError(
             f"{place} returned {type(given).__name__}; a rule that takes held_out must return a "
@@ -203,16 +204,17 @@ def _partition(rule: Component) -> Partition:
         clients: int,
         rng: np.random.Generator,
     ) -> list[np.ndarray]:
-        parts = call(
-            rule,
-            "data.partition",
-            y=y,
-            clients=clients,
-            rng=rng,
-        )
+        place = f"data.partition: {place_of(function)}"
+        with repeatable(place):
+            parts = call(
+                rule,
+                "data.partition",
+                y=y,
+                clients=clients,
+                rng=rng,
+            )
         if not is_own(function):
             return list(parts)
-        place = f"data.partition: {place_of(function)}"
         if not isinstance(parts, list | tuple):
             raise RequestError(
                 f"{place} returned {kind(parts)}; "
@@ -245,17 +247,20 @@ def _check_examples(examples: object, place: str) -> None:
         span = f", {array.min()} to {array.max()}" if _are_integers(array) else ""
         raise RequestError(f"{place} {name} {kind(array)}{span}; expected {expected}")
 
+    check("classes", type(examples.classes) is int and examples.classes > 0, "a number of classes")
     y = examples.y
     largest = examples.classes - 1
+    if _are_integers(y) and y.ndim != 1 and examples.tokens is None:
+        check("y", False, "one label per example, without further dimensions")
     are_labels = _are_integers(y) and y.min() >= 0 and y.max() <= largest
     check("y", are_labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
 
     x = examples.x
     count = len(y)
     is_numeric = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
-    are_numbers = is_numeric and np.isfinite(x).all()
+    are_numbers = is_numeric and are_finite(x)
     fits = are_numbers and len(x) == count
-    check("x", fits, f"a NumPy array of finite numbers, one entry per label, {count}")
+    check("x", fits, f"a NumPy array of numbers that are finite in float32, one per label, {count}")
 
     marks = f"[{count}] bool"
     fits = examples.held_out is None or kind(examples.held_out) == marks

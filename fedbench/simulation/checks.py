@@ -1,6 +1,8 @@
 """Checks of the first result of a user's function: keys, shapes, types and finite numbers."""
 
+import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,10 +17,14 @@ from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError
 from fedbench.core.objective import Objective
 from fedbench.core.optim import Optimizer
-from fedbench.core.types import ClientInfo, all_finite
+from fedbench.core.types import Batch, ClientInfo, all_finite
 from fedbench.core.user_code import is_own, place_of, raised
 from fedbench.simulation.memory import allocation_failed
 
+DRAWS = (
+    "draws from a global generator of random numbers, so that runs would not be repeatable; use "
+    "the key, generator or seed that it is given"
+)
 # larger values mean that the run diverges; functions need not return finite results then
 _MODERATE = 1e6
 
@@ -27,8 +33,8 @@ class Rule(NamedTuple):
     """A rule for the result of a function: a tensor, or a dictionary of tensors.
 
     A shape contains a letter for each dimension; "|" separates alternatives, as in "P | C P". P is
-    the number of parameters and C the number of clients in the call; "*" stands for any size and
-    "..." for any further dimensions.
+    the number of parameters, C that of clients in the call and B that of examples of each; "*"
+    stands for any size and "..." for any further dimensions.
 
     Attributes:
         meaning: Description of the result.
@@ -110,6 +116,8 @@ class FirstCall:
 
     Calls from other threads are also checked until the first call has returned.
 
+    An error in a later call names the function as well.
+
     Args:
         function: The function.
         role: Role of the function in messages, such as ``update`` or ``metrics.gini``.
@@ -139,22 +147,31 @@ class FirstCall:
         Raises:
             RequestError: If the first result does not fit, or the function raises an error in its
                 first call.
+            RuntimeError: If the function raises an error in a later call.
         """
         if self._done:
-            return self.function(*args)
+            try:
+                return self.function(*args)
+            except Exception as error:
+                if isinstance(error, RequestError) or allocation_failed(error):
+                    raise
+                raise RuntimeError(f"{self._place} {raised(error)}") from error
 
-        states = tuple(arg for arg in args if isinstance(arg, dict))
-        versions = [(name, v, v._version) for name, v in _tensors(states)]
+        before = tuple(dict(arg) if isinstance(arg, dict) else arg for arg in args)
+        versions = [(name, v, v._version) for name, v in _tensors(args)]
+        drawn = generator_states()
         try:
             result = self.function(*args)
         except Exception as error:
             if isinstance(error, RequestError) or allocation_failed(error):
                 raise
-            shown = [kind(arg) for arg in args if isinstance(arg, Tensor | dict | ClientInfo)]
+            shown = [kind(arg) for arg in before if isinstance(arg, Tensor | dict | ClientInfo)]
             message = f"{raised(error)} (its arguments: {'; '.join(shown)})"
             raise RequestError(f"{self._place} {message}") from error
 
-        fault = self._fault(args, result) or _changed(versions)
+        fault = _changed(versions) or _changed_entries(before, args) or self._fault(before, result)
+        if generator_states() != drawn:
+            fault = DRAWS
         if self._finite:
             fault = fault or _infinite(args, result)
         if fault is not None:
@@ -171,6 +188,20 @@ def _changed(versions: list[tuple[str, Tensor, int]]) -> str | None:
                 f"changes {name} of its arguments in place; "
                 "return a new tensor, as w = w - d instead"
             )
+    return None
+
+
+def _changed_entries(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    """Return the fault of a function that changed a dictionary among its arguments, or None."""
+    for old, new in zip(before, after, strict=True):
+        if not isinstance(old, dict):
+            continue
+        for name in {**old, **new}:
+            if old.get(name) is not new.get(name):
+                return (
+                    f"changes the entry {name!r} of its arguments; "
+                    "return a new dictionary, as {**state, 'm': m} instead"
+                )
     return None
 
 
@@ -251,11 +282,13 @@ def _model(args: tuple[Any, ...]) -> Tensor | None:
 
 
 def _sizes(args: tuple[Any, ...]) -> dict[str, int]:
-    """Return the sizes for which letters stand: C clients, P parameters."""
+    """Return the sizes for which letters stand: C clients, P parameters, B examples."""
     sizes = {}
     for arg in args:
         if isinstance(arg, ClientInfo):
             sizes["C"] = len(arg.id)
+        if isinstance(arg, Batch):
+            sizes["B"] = arg.weight.shape[1]
     model = _model(args)
     if model is not None:
         sizes["P"] = model.shape[-1]
@@ -346,6 +379,21 @@ def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
     elif type(value) is tuple:
         for part in value:
             yield from _tensors(part)
+
+
+def generator_states() -> tuple[Any, ...]:
+    """Return the states of the global generators of random numbers on the CPU."""
+    of_numpy = str(np.random.get_state(legacy=False))  # noqa: NPY002 - it is the global one
+    return torch.get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
+
+
+@contextmanager
+def repeatable(place: str) -> Iterator[None]:
+    """Raise a RequestError if this block draws from a global generator of random numbers."""
+    before = generator_states()
+    yield
+    if generator_states() != before:
+        raise RequestError(f"{place} {DRAWS}")
 
 
 def kind(value: object) -> str:
