@@ -11,7 +11,7 @@ import pytest
 import reference
 import torch
 import yaml
-from command_line import meta_of, model_of, run_dir
+from command_line import meta_of, model_of, run_dir, write_files
 from safetensors.torch import load_file
 from tools import ROOT, federation, final, task_for
 from toy_problems import clients_of
@@ -353,6 +353,25 @@ class Sized(Codec):
 class Coder(Sizeless):
     def size(self, count, b):
         return 0.5 * count if self.wrong == "size" else count
+
+class Blanking(Coder):
+    def decoded(self, x, draw, at):
+        x[:] = 0
+        return x
+
+class Dropping(Model):
+    def forward(self, x):
+        return nn.functional.dropout(self.layer(x), 0.5, self.training)
+
+def odd_source(wrong=""):
+    if wrong == "drawn":
+        np.random.permutation(20)
+    y = np.arange(20) % 2
+    changed = {
+        "column": {"y": y[:, None]}, "large": {"x": np.full((20, 3), 1e300)},
+        "text": {"classes": "2"},
+    }
+    return Examples(**dict(x=np.ones((20, 3)), y=y, classes=2) | changed.get(wrong, {}))
 """
 MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
 REFUSED = yaml.safe_load((ROOT / "tests" / "refused_parts.yaml").read_text())
@@ -396,6 +415,29 @@ def test_what_does_not_fit_is_named(fed, wrong, case):
     # before that, unless a metric is wrong
     assert err.rpartition("evaluating the initial model\n")[2].count("\n") == 1
     assert re.search(case["message"], err), err
+
+
+def test_a_method_that_ignores_the_solver_or_the_number_of_rounds_is_refused(fed, tmp_path):
+    source = """
+        from fedbench import Algorithm
+        from fedbench.core.algorithm import Stage
+
+        def deaf():
+            return Algorithm()
+
+        def long(local):
+            return [Stage(Algorithm(), 40)]
+    """
+    files = {f"algo/{name}.yaml": f"_target_: ours.{name}\n" for name in ("deaf", "long")}
+    write_files(tmp_path / "own", {"ours.py": source, **files})
+    own = ["--config-dir", "own", "data.clients=8", "rounds=1"]
+    assert fed(*own, "algo=deaf")[0] == 0
+    status, _, err = fed(*own, "algo=deaf", "local.momentum=0.9")
+    assert status == 2
+    assert "local.momentum=0.9 has no effect, because deaf (own/ours.py, line 5) takes no" in err
+    status, _, err = fed(*own, "algo=long")
+    assert status == 2
+    assert "must return stages of rounds=1 rounds in all, got 40" in err
 
 
 def test_what_fits_runs(fed, wrong):

@@ -250,8 +250,8 @@ def _check_examples(examples: object, place: str) -> None:
     check("classes", type(examples.classes) is int and examples.classes > 0, "a number of classes")
     y = examples.y
     largest = examples.classes - 1
-    if _are_integers(y) and y.ndim != 1 and examples.tokens is None:
-        check("y", False, "one label per example, without further dimensions")
+    if _are_integers(y) and y.shape[1:] == (1,):
+        check("y", False, f"labels of shape [{len(y)}]")
     are_labels = _are_integers(y) and y.min() >= 0 and y.max() <= largest
     check("y", are_labels, f"a NumPy array of integers from 0 to classes - 1 = {largest}")
 
@@ -260,7 +260,7 @@ def _check_examples(examples: object, place: str) -> None:
     is_numeric = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
     are_numbers = is_numeric and are_finite(x)
     fits = are_numbers and len(x) == count
-    check("x", fits, f"a NumPy array of numbers that are finite in float32, one per label, {count}")
+    check("x", fits, f"a NumPy array of finite numbers, one entry per label, {count}")
 
     marks = f"[{count}] bool"
     fits = examples.held_out is None or kind(examples.held_out) == marks

@@ -8,7 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from tiny_benchmark import EXPERIMENT, context_of, write_tiny
+from tiny_benchmark import EXPERIMENT, FILES, context_of, write_tiny
 
 from fedbench.benchmarks.check import (
     Checked,
@@ -219,6 +219,47 @@ def test_a_method_that_refuses_a_trial_is_named_and_the_others_run(bench, tmp_pa
     refused = [e for e in entries_of(context.folder, context.benchmark) if not e.runs]
     assert [e.reason for e in refused] == ["x must not be 0.5"] * 2
     assert not any(e.is_complete(2) for e in refused)  # both are searched again
+
+
+GLOBAL = """
+    # @package _global_
+    local: {epochs: 20}
+    algo: {_target_: own_mine.mine, x: 1.0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"algo/other.yaml": GLOBAL, "tune/other.yaml": "{}\n"},
+            "algo=other changes local.epochs of the setting whole, which is the same for all",
+        ),
+        (
+            {
+                "algo/other.yaml": FILES["algo/mine.yaml"],
+                "tune/other.yaml": "local.epochs: 20,40\n",
+            },
+            "tune/other.yaml: local.epochs belongs to the setting, which is the same for all",
+        ),
+    ],
+)
+def test_an_own_method_cannot_change_the_setting(bench, tmp_path, files, message):
+    write_tiny(tmp_path / "conf", **files)
+    status, _, err = bench("algo=other")
+    assert status == 2
+    assert message in err
+
+
+def test_the_search_space_of_a_method_of_fedbench_is_its_own(tmp_path):
+    write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": "{}\n"})
+    context = context_of(tmp_path / "conf", tmp_path / "results")
+    assert "algo.mu" in context.planned("whole", "fedprox").axes
+
+
+def test_other_weights_of_an_own_method_are_named(bench):
+    _, _, err = bench("algo=mine")
+    assert "mine weights clients by size, and tiny@3 has uniform weights" in err
 
 
 def test_without_any_run_there_is_no_page(bench, tmp_path, late):

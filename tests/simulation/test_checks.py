@@ -2,16 +2,19 @@
 came and what fits.
 """
 
+import random
 import re
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from tools import federation, final, make, snapshots, stages_of
 
 from fedbench.core.algorithm import Algorithm, Trials, descent, server_descent
 from fedbench.core.errors import RequestError
+from fedbench.core.objective import Objective
 from fedbench.core.optim import Optimizer
 from fedbench.simulation.checks import checked
 
@@ -198,6 +201,81 @@ def test_an_error_is_named_with_its_arguments():
 def test_a_change_in_place_is_named():
     message = refusal({"update": in_place})
     assert "changes 'w' of its arguments in place; return a new tensor" in message
+
+
+def test_a_changed_dictionary_is_named():
+    """It would be compared with itself, and its new entries lost."""
+
+    def start(msg, client, info):
+        msg["w"] = msg["w"] * 0.9
+        return {"w": msg["w"]}
+
+    def finish(msg, client, local, info):
+        client["m"] = local["w"]
+        return delta(msg, local), client
+
+    assert "changes the entry 'w' of its arguments; return" in refusal({"start": start})
+    assert "changes the entry 'm' of its arguments; return" in refusal({"finish": finish})
+
+
+def test_a_changed_fact_about_the_clients_is_named():
+    def update(server, uploads, cohort):
+        cohort.lr.mul_(0.5)
+        return averaged(server, uploads, cohort)
+
+    assert "changes 'lr' of its arguments in place" in refusal({"update": update})
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [torch.rand, np.random.rand, lambda n: random.random()],
+    ids=["torch", "numpy", "python"],
+)
+def test_draws_from_a_global_generator_are_named(draw):
+    def update(server, uploads, cohort):
+        draw(3)
+        return averaged(server, uploads, cohort)
+
+    message = refusal({"update": update})
+    assert "draws from a global generator of random numbers" in message
+
+
+def test_a_loss_without_its_dimension_of_examples_is_named():
+    """[A, K] has the form of [A, B], but its sum includes padding."""
+
+    def values(own, others, batch, local, info):
+        return own.logits.softmax(-1).square().mean(1)
+
+    message = refusal({"objective": Objective(values)})
+    assert re.search(r"returned \[\d, 3\] .* \[C, B\] or \[C, 1\] with B = 10, C = \d ", message)
+
+
+def test_an_error_in_a_later_call_names_the_function():
+    calls = []
+
+    def update(server, uploads, cohort):
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError("boom")
+        return averaged(server, uploads, cohort)
+
+    message = rf"update: update \({HERE} raised ValueError in \S*test_checks\.py, line \d+: boom"
+    with pytest.raises(RuntimeError, match=message):
+        final(replace(FEDAVG, update=update), DATA, rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Algorithm(needs=("loss",)), "needs must be a set"),
+        (lambda: Algorithm(needs={"losses"}), "needs must be one of .*; did you mean loss"),
+        (lambda: Objective(abs, models="broadcast"), "models must be a tuple"),
+        (lambda: Objective(abs, models=("global",)), "models must be one of broadcast, previous"),
+    ],
+)
+def test_unknown_words_are_refused_when_a_method_is_made(make, message):
+    with pytest.raises(RequestError, match=message):
+        make()
 
 
 def test_a_run_that_diverges_is_not_a_fault_of_the_method():
