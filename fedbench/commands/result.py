@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.runs.executors.base import RunResult
-from fedbench.runs.results import readable_run
 from fedbench.runs.run import DamagedRun, Run
 
 
@@ -46,6 +45,8 @@ def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
 
 def readable_runs(results: Iterable[RunResult]) -> list[Run]:
     """Return the runs with files, each directory once; print why others cannot be read."""
+    from fedbench.runs.results import readable_run  # late, as it imports pandas
+
     runs = {}
     for result in results:
         if result.path is None or result.path in runs:
