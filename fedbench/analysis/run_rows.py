@@ -16,8 +16,7 @@ from fedbench.runs.bundle import Kept
 from fedbench.runs.run import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
-
-_BEYOND_INTEGERS = 2**63  # Parquet stores integers up to here
+_BEYOND_INTEGERS = 2**63  # Parquet stores smaller integers
 
 
 def run_rows(runs: Sequence[Run], folder: Path) -> pd.DataFrame:

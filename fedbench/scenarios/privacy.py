@@ -98,8 +98,8 @@ class Privacy(Layer):
         if self.noise and self.noise < _LEAST_NOISE:
             raise WrongValue(
                 "noise",
-                f"must be 0 or at least {_LEAST_NOISE}, got {self.noise:g}: less protects "
-                "nobody, and its ε cannot be computed",
+                f"must be 0 or at least {_LEAST_NOISE}, got {self.noise:g}: lower noise "
+                "protects nobody",
             )
         if self.noise is not None and self.epsilon is not None:
             raise WrongValue(

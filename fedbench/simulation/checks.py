@@ -33,8 +33,8 @@ class Rule(NamedTuple):
     """A rule for the result of a function: a tensor, or a dictionary of tensors.
 
     A shape contains a letter for each dimension; "|" separates alternatives, as in "P | C P". P is
-    the number of parameters, C that of clients in the call and B that of examples of each; "*"
-    stands for any size and "..." for any further dimensions.
+    the number of parameters, C the number of clients in the call, and B the number of examples per
+    client; "*" stands for any size and "..." for any further dimensions.
 
     Attributes:
         meaning: Description of the result.

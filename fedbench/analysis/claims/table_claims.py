@@ -337,7 +337,7 @@ def averages(evidence: Evidence, check: Averages) -> Iterator[Comparison]:
     if metric.target is not None:
         raise RequestError(
             f"{check.metric} counts rounds to a target, which some runs may not reach; averages "
-            "need another metric, or compare its rows"
+            "need another metric, and kind: compare compares its rows"
         )
     rows = []
     for side in (check.better, check.worse):
