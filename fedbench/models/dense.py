@@ -31,16 +31,30 @@ class Linear(nn.Linear):
     """Multinomial logistic regression: logits = W x + b.
 
     The parameters are ``weight`` [classes, features] and ``bias``.
+
+    Args:
+        input_shape: Shape of one example, which is flattened.
+        classes: Number of classes.
+        sigmoid: Whether to use σ(W x + b) as logits, as in the code of FedML and FLUTE.
     """
 
     traits = ModelTraits(dense=True)
 
-    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        sigmoid: bool = False,
+    ) -> None:
         super().__init__(prod(input_shape), classes)
+        self.sigmoid = sigmoid
+        if sigmoid:
+            self.traits = ModelTraits()  # no hand-written passes
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""
-        return super().forward(x.flatten(1))
+        logits = super().forward(x.flatten(1))
+        return torch.sigmoid(logits) if self.sigmoid else logits
 
 
 class Logistic(nn.Linear):

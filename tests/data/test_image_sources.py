@@ -141,6 +141,18 @@ def test_fmnist_options(tmp_path):
     assert fmnist.load(tmp_path, classes=[6, 0]).y.tolist() == [1, 0, 1, 0]
 
 
+def test_fmnist_is_scaled(tmp_path):
+    """Pixels are standardised after scaling."""
+    (train, _), _ = write_fmnist(tmp_path)
+    e = fmnist.load(tmp_path, size=32, standardise="none")
+    assert e.x.shape == (14, 1, 32, 32)
+    images = [Image.fromarray(image) for image in train]
+    expected = [np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)) for image in images]
+    assert (e.x[:10, 0] == expected).all()
+    by_pixel = fmnist.load(tmp_path, size=32, standardise="pixel").x[:10]
+    assert abs(by_pixel.mean(0)) == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "classes",
     [[], [0, 0], [10]],

@@ -1,6 +1,8 @@
 """Architectures against torch's own and sizes counted by hand; deep and recurrent models in every
 engine mode."""
 
+from math import exp
+
 import numpy as np
 import pytest
 import torch
@@ -270,6 +272,11 @@ DEEP = {
         (6,),
         None,
     ),
+    "linear, sigmoid": (
+        lambda: Linear((6,), 5, sigmoid=True),
+        (6,),
+        None,
+    ),
     "mlp": (
         lambda: MLP((6,), 5, [4, 3]),
         (6,),
@@ -322,6 +329,14 @@ def case(name):
         key = torch.tensor([5, 6, 7])[:clients]
     w = torch.stack([task.init(gen) for _ in counts])
     return task, Batch(x, y, weight, key), w
+
+
+def test_logistic_regression_with_a_sigmoid():
+    model = Linear((2,), 2, sigmoid=True)
+    nn.init.zeros_(model.weight)
+    nn.init.constant_(model.bias, 0.4)
+    logits = model(torch.ones(1, 2)).flatten().tolist()
+    assert logits == pytest.approx([1 / (1 + exp(-0.4))] * 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
