@@ -350,6 +350,19 @@ def test_k_classes_are_drawn_uniformly():
     assert np.abs(pairs / 20000 - 0.1).max() < 4 * np.sqrt(0.09 / 20000)
 
 
+def test_k_classes_with_its_own():
+    """Client i has class i modulo 5; each of the four others is drawn by a quarter, to within four
+    standard deviations."""
+    y = np.tile(np.arange(5), 12000)
+    held = counted(k_classes, y, 20000, classes_per_client=2, own=True) > 0
+    assert (held.sum(0) == 2).all()
+    by_own = held.reshape(5, 4000, 5)  # [class, client // 5, own class]
+    shares = by_own.mean(1)
+    assert np.diag(shares).tolist() == [1] * 5
+    others = shares[~np.eye(5, dtype=bool)]
+    assert np.abs(others - 0.25).max() < 4 * np.sqrt(0.1875 / 4000)
+
+
 def test_consecutive_classes_by_hand():
     """With sigma 0, every client has int((e^mu + more) / 3) examples of each of its classes while
     there are enough."""

@@ -55,11 +55,13 @@ def k_classes(
     rng: Generator,
     *,
     classes_per_client: Count = 5,
+    own: bool = False,
 ) -> Owned:
     """Give every client ``classes_per_client`` random classes.
 
     The holders of a class share it evenly. A class that no client has drawn replaces, at a random
-    client, a class with several holders.
+    client, a class with several holders. With ``own``, client i has class i modulo K and draws only
+    the others (the code of NIID-Bench, Li et al. 2022).
 
     Raises:
         RequestError: If there are too few classes, if there are too few clients to hold all
@@ -74,8 +76,12 @@ def k_classes(
             f"one of data.clients={clients}, and {classes}, the number of classes, "
             f"got {classes_per_client}"
         )
-    ordered = np.tile(np.arange(classes), (clients, 1))
-    order = rng.permuted(ordered, axis=1)  # [N, K]
+    order = np.tile(np.arange(classes), (clients, 1))  # [N, K]
+    if own:
+        order = (order + np.arange(clients)[:, None]) % classes
+        order[:, 1:] = rng.permuted(order[:, 1:], axis=1)
+    else:
+        order = rng.permuted(order, axis=1)
     held = np.zeros((classes, clients), dtype=bool)
     held[order[:, :classes_per_client].T, np.arange(clients)] = True
     for missing in np.flatnonzero(~held.any(1)):
