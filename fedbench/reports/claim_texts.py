@@ -158,7 +158,7 @@ def one_way_text(verdict: Verdict) -> str:
     if verdict.lacking is None:
         return ""
     outcome, least, needed = verdict.lacking
-    could = "could not hold" if outcome == "hold" else "not sure to fail"
+    could = "could not hold" if outcome == "hold" else "might have been unable to fail"
     return f"{could} with {plural(least.fewest, least.blocks)} ({needed or 'more than 16'} needed)"
 
 

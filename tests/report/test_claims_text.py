@@ -96,8 +96,8 @@ def test_rows_that_are_not_tuned_alike_leave_a_claim_undecided():
     [
         ([lead(1, 6)], ""),
         ([lead(0, 4)], "could not hold with 4 splits (5 needed)"),
-        ([lead(1, 5)] * 4, "not sure to fail with 5 splits (7 needed)"),
-        ([lead(-1, 5)] * 4, "not sure to fail with 5 splits (7 needed)"),
+        ([lead(1, 5)] * 4, "might have been unable to fail with 5 splits (7 needed)"),
+        ([lead(-1, 5)] * 4, "might have been unable to fail with 5 splits (7 needed)"),
         ([lead(-1, 7)] * 4, ""),
         ([replace(lead(1, 2), blocks="seed")], "could not hold with 2 seeds (5 needed)"),
     ],
