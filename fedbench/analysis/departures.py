@@ -63,6 +63,20 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
     return done, tuple(others)
 
 
+def changed_keys(run: Run) -> dict[str, list[Any]]:
+    """Return the keys in which a run differs from its experiment, as [experiment, run].
+
+    A run records them when it begins. The experiment may have changed since, which its setup's
+    ``settings`` tell.
+    """
+    changed = dict(run.meta["departures"])
+    home = home_of(run.meta["experiment"])
+    for key, value in (home.setup.settings if home else {}).items():
+        if run.flat.get(key) != value:
+            changed[key] = [value, run.flat.get(key)]
+    return changed
+
+
 def departures(run: Run, ignoring: str = "") -> list[str]:
     """Return the departures of a run's setting from the paper.
 
@@ -73,7 +87,7 @@ def departures(run: Run, ignoring: str = "") -> list[str]:
         ignoring: A configuration key to ignore.
     """
     experiment = run.meta["experiment"]
-    changed = dict(run.meta["departures"])
+    changed = changed_keys(run)
     changed.pop(ignoring, None)
     home = home_of(experiment)
     if home is None:

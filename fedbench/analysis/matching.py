@@ -22,6 +22,7 @@ from fedbench.analysis.departures import (
     SPLIT,
     PerUnit,
     Unit,
+    changed_keys,
     config_departures,
     counted_and_others,
     data_departures,
@@ -51,6 +52,7 @@ _LESS_DATA = (
     "data.source.clients",
     "data.source.images",
     "data.source.first",
+    "data.source.size",
     "data.source.min_samples",
 )
 
@@ -363,7 +365,7 @@ def _matches(
 
 def _departures(run: Run, wanted: Tree) -> dict[str, list[Any]]:
     """Return the keys in which a run differs from its row, as [paper, run], except the split."""
-    departures = run.meta["departures"].items()
+    departures = changed_keys(run).items()
     changes = {key: change for key, change in departures if key not in wanted and key != SPLIT}
     rounds = run.config["rounds"]
     printed = wanted.get("rounds", rounds)

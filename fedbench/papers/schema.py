@@ -93,6 +93,8 @@ class Setup(Entry):
         examples_per_client: Mean number of training examples per client, for time estimates.
         departs: Descriptions of parts of the printed setting that fedbench does not implement. A
             setup with such parts is never full.
+        settings: Values of the experiment that it did not have when earlier runs were made, by
+            configuration key. Runs with other values are not full.
     """
 
     id: str
@@ -104,6 +106,7 @@ class Setup(Entry):
     gaps: tuple[GapId, ...] = ()
     profiles: dict[Literal["cpu", "smoke"], Reduction] = field(default_factory=dict)
     departs: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 # ---- tables and figures

@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from example_paper import example_paper
 from fake_runs import write_seeds
 from units import unit
 
-from fedbench.analysis.departures import config_departures
+from fedbench.analysis.departures import changed_keys, config_departures
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.schema import Method, PrintedMetric, Row, Setup, Table
 from fedbench.runs.results import Results
@@ -171,6 +172,19 @@ def test_what_is_printed_and_not_carried_out_is_never_full(write, find):
     setup = replace(PAPER.setups["one"], departs=("no decay of the rate",))
     found = find(paper=replace(PAPER, setups={"one": setup}))
     assert found.reduced == ("no decay of the rate",)
+
+
+@pytest.mark.parametrize(
+    ("size", "changed"),
+    [(None, {"data.source.size": [32, None]}), (32, {})],
+)
+def test_a_run_from_before_its_experiment_changed(size, changed):
+    """AdaFed's images of Fashion-MNIST had 28 x 28 pixels at first, and have 32 x 32."""
+    run = SimpleNamespace(
+        meta={"experiment": "adafed/table7_fmnist", "departures": {}},
+        flat={} if size is None else {"data.source.size": size},
+    )
+    assert changed_keys(run) == changed
 
 
 def test_the_keys_of_another_model_are_not_named():
