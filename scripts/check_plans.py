@@ -152,6 +152,8 @@ def changes_since(commit: str, paper: str, plan: Plan) -> Iterator[str]:
 
 def faults(results: Path) -> Iterator[str]:
     """Yield the faults of the plans and of the runs that carry their digests."""
+    for file in sorted((results / "published").glob(f"**/{FOLDER}/*.yaml")):
+        yield f"{file} would be read in place of {results / FOLDER / file.name}; remove it"
     for file in sorted((results / FOLDER).glob("*.yaml")):
         paper = file.stem
         bundle = results / "published" / paper
@@ -167,6 +169,9 @@ def faults(results: Path) -> Iterator[str]:
             for run in runs:
                 if run.meta.get("plans", {}).get(plan.id) != plan.digest:
                     continue
+                seed, experiment = run.meta["seed"], run.meta["experiment"]
+                if seed not in plan.every_seed or experiment not in plan.experiments:
+                    yield f"{name}: {run.path} is not among the planned runs"
                 head = str(run.meta.get("git_commit"))
                 if run.meta.get("git_dirty") is not False:
                     yield f"{name}: {run.path} comes from a changed checkout"

@@ -73,9 +73,15 @@ def faults(planned, monkeypatch):
     """The faults of a published run, by default of one that follows the plan."""
     monkeypatch.setattr(check_plans, "is_bundle", lambda folder: folder.name == "made_up")
 
-    def found(plan=PLAN, head=planned, dirty=False):
+    def found(plan=PLAN, head=planned, dirty=False, seed=10, experiment="made_up/one"):
         (read,) = plans_in(yaml.safe_dump([plan]))
-        meta = {"plans": {"p1": read.digest}, "git_commit": head, "git_dirty": dirty}
+        meta = {
+            "plans": {"p1": read.digest},
+            "git_commit": head,
+            "git_dirty": dirty,
+            "seed": seed,
+            "experiment": experiment,
+        }
         runs = [SimpleNamespace(meta=meta, path="run"), SimpleNamespace(meta={}, path="other")]
         monkeypatch.setattr(check_plans, "Bundle", lambda _: SimpleNamespace(runs=lambda: runs))
         return [fault.removeprefix(f"{PLANS}: p1") for fault in check_plans.faults(Path("results"))]
@@ -98,6 +104,19 @@ def test_a_run_of_a_changed_checkout_is_a_fault(faults, capsys, monkeypatch, dir
     with pytest.raises(SystemExit, match="1"):
         check_plans.main()
     assert "run comes from a changed checkout\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", [{"seed": 16}, {"experiment": "made_up/two"}])
+def test_a_run_that_the_plan_does_not_name_is_a_fault(faults, other):
+    assert faults(**other) == [": run is not among the planned runs"]
+
+
+def test_plans_in_another_place_are_a_fault(faults):
+    """A report reads the plans beside it first."""
+    shadow = Path("results/published/made_up/plans/made_up.yaml")
+    shadow.parent.mkdir(parents=True)
+    shadow.write_text("[]")
+    assert faults() == [f"{shadow} would be read in place of {PLANS}; remove it"]
 
 
 def test_a_plan_that_is_not_committed_is_a_fault(faults):
