@@ -22,6 +22,7 @@ from typing import Any
 from fedbench.config.plans import FOLDER, Plan, plans_in, plans_of
 from fedbench.core.config_values import from_yaml
 from fedbench.runs.bundle import Bundle, is_bundle
+from fedbench.runs.run import Run
 
 _READ = ("field", "direction", "factor", "target", "rounds")  # keys of a metric
 _SET = ("algo", "keys", "set")  # keys of a method
@@ -150,6 +151,22 @@ def changes_since(commit: str, paper: str, plan: Plan) -> Iterator[str]:
             yield f"the functions of {module} have changed since the plan ({commit[:8]})"
 
 
+def faults_of_run(
+    run: Run,
+    plan: Plan,
+    commit: str,
+) -> Iterator[str]:
+    """Yield the faults of a run that carries the digest of a plan, which a commit contains."""
+    seed, experiment = run.meta["seed"], run.meta["experiment"]
+    if seed not in plan.every_seed or experiment not in plan.experiments:
+        yield "is not among the planned runs"
+    head = str(run.meta.get("git_commit"))
+    if run.meta.get("git_dirty") is not False:
+        yield "comes from a changed checkout"
+    elif fault := fault_of(commit, head, plan.experiments):
+        yield f"comes from {head[:8]}, {fault}"
+
+
 def faults(results: Path) -> Iterator[str]:
     """Yield the faults of the plans and of the runs that carry their digests."""
     for file in sorted((results / "published").glob(f"**/{FOLDER}/*.yaml")):
@@ -167,16 +184,9 @@ def faults(results: Path) -> Iterator[str]:
             for change in changes_since(commit, paper, plan):
                 yield f"{name}: {change}"
             for run in runs:
-                if run.meta.get("plans", {}).get(plan.id) != plan.digest:
-                    continue
-                seed, experiment = run.meta["seed"], run.meta["experiment"]
-                if seed not in plan.every_seed or experiment not in plan.experiments:
-                    yield f"{name}: {run.path} is not among the planned runs"
-                head = str(run.meta.get("git_commit"))
-                if run.meta.get("git_dirty") is not False:
-                    yield f"{name}: {run.path} comes from a changed checkout"
-                elif fault := fault_of(commit, head, plan.experiments):
-                    yield f"{name}: {run.path} comes from {head[:8]}, {fault}"
+                if run.meta.get("plans", {}).get(plan.id) == plan.digest:
+                    for fault in faults_of_run(run, plan, commit):
+                        yield f"{name}: {run.path} {fault}"
 
 
 def main() -> None:
