@@ -41,7 +41,7 @@ def shell(tmp_path_factory):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fedbench li", ["list", "linear"]),
+        ("fedbench li", ["list", "linear", "linear_sigmoid"]),
         ("fedbench report --comp", ["--compare"]),
         ("fedbench data ver", ["verify"]),
         ("fedbench benchmark fair --base", ["--baselines"]),
