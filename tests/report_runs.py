@@ -36,8 +36,8 @@ PAPERS_ROWS = {
     },
 }  # fmt: skip
 OWN_ROWS = {
-    ("fafed_figure2_mnist_low", "", "FedAvg"): {"rounds 20 (paper 1000)"},
-    ("smoke", "", "fedavg"): {"rounds 1 (paper 3)"},
+    ("fafed_figure2_mnist_low", "", "FedAvg"): {"rounds 20 (experiment 1000)"},
+    ("smoke", "", "fedavg"): {"rounds 1 (experiment 3)"},
 }
 
 

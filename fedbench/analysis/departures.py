@@ -103,24 +103,26 @@ def config_departures(
     changed: Mapping[str, Sequence[Any]],
     model: str,
     setup: Setup | None = None,
+    origin: str = "experiment",
 ) -> list[str]:
-    """Return the departures of a run from its experiment, then those of its setup.
+    """Return the departures of a run from its experiment or paper, then those of its setup.
 
     Args:
-        changed: The keys that differ, as [value of the experiment, value of the run].
+        changed: The keys that differ, as [other value, value of the run].
         model: Name of the run's model.
         setup: The run's setup, or None.
+        origin: Origin of the other values.
     """
     texts = []
     model_differs = "model._target_" in changed
     if model_differs:
         printed = str(changed["model._target_"][0]).rpartition(".")[2]
-        texts.append(f"model {model} (paper {printed})")
+        texts.append(f"model {model} ({origin} {printed})")
     for key, (printed_value, run_value) in changed.items():
         if not (model_differs and key.startswith("model.")):
             name, _, value = keys_text({key: run_value}).partition("=")
             _, _, printed = keys_text({key: printed_value}).partition("=")
-            texts.append(f"{name} {value} (paper {printed})")
+            texts.append(f"{name} {value} ({origin} {printed})")
     return [*texts, *(setup.departs if setup else ())]
 
 

@@ -429,7 +429,7 @@ def _with_counted(
         # the experiments behind such tables evaluate every round
         cuts["eval_every"] = str(spacing)
 
-    config = config_departures(changes, counted[0].meta["model"], setup)
+    config = config_departures(changes, counted[0].meta["model"], setup, "paper")
     data = data_departures(done.values())
     seeds = seed_departures(done, others, setup.seeds)
     return replace(

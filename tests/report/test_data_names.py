@@ -130,7 +130,7 @@ def test_departures_from_a_paper_have_the_name_that_is_typed(tmp_path):
     )
     (table,) = run_tables(Results(tmp_path))
     reductions = {text for line in table.lines for text in line.matched.reduced}
-    assert "data/partition iid (paper dirichlet_min_share)" in reductions
+    assert "data/partition iid (experiment dirichlet_min_share)" in reductions
     texts = [*reductions, *(keys_text(line.keys) for line in table.lines)]
     assert not [text for text in texts if "_target_" in text]
 

@@ -155,7 +155,7 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
     assert row.matched.reduced == (FEW,)
     assert settings(others) == [f"algo.alpha={alpha}" for alpha in (0.3, 1, 2, 4)]
     assert [line.matched.reduced for line in others.lines] == [
-        ("algo.alpha 0.3 (paper 1)", FEW),
+        ("algo.alpha 0.3 (experiment 1)", FEW),
         (FEW,),
         (FEW,),
         (FEW,),
@@ -189,7 +189,7 @@ def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     text = table_markdown(table)
     assert re.search(r"rounds=1000 .* full +\|$", text, re.M)
     assert re.search(r"rounds=9 .* reduced +\|$", text, re.M)
-    assert re.search(r"^- reduced, .*: rounds 9 \(paper 1000\)$", text, re.M)
+    assert re.search(r"^- reduced, .*: rounds 9 \(experiment 1000\)$", text, re.M)
 
 
 def test_rows_are_in_the_order_of_the_varied_key(tmp_path):
