@@ -7,13 +7,14 @@ A run that carries the digest of a plan must come from an unchanged checkout of 
 contains the plan as it is now and the experiments as they were then. Since the commit of the plan,
 nothing in the paper's file may have changed that decides which runs belong to a row and which
 number is read from them, and nothing in the functions and constants that planned functions use.
-Every plan must be committed.
+Every plan must be committed, and a claim is in one plan only.
 """
 
 import argparse
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -175,7 +176,12 @@ def faults(results: Path) -> Iterator[str]:
         paper = file.stem
         bundle = results / "published" / paper
         runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
-        for plan in plans_of(results, paper):
+        plans = plans_of(results, paper)
+        times = Counter(claim for plan in plans for claim in plan.claims)
+        for claim in times:
+            if times[claim] > 1:
+                yield f"{file}: {claim} is in {times[claim]} plans; amend the first one"
+        for plan in plans:
             name = f"{file}: {plan.id}"
             commit = commit_of(plan, file)
             if commit is None:

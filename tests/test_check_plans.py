@@ -119,6 +119,13 @@ def test_plans_in_another_place_are_a_fault(faults):
     assert faults() == [f"{shadow} would be read in place of {PLANS}; remove it"]
 
 
+def test_a_claim_in_two_plans_is_a_fault(faults):
+    """With two plans, the check in the paper's file would choose between two tests."""
+    PLANS.write_text(yaml.safe_dump([PLAN, PLAN | {"id": "p2", "seeds": [20, 25]}]))
+    git("commit", "--quiet", "-am", "a second plan")
+    assert faults() == [f"{PLANS}: c01 is in 2 plans; amend the first one"]
+
+
 def test_a_plan_that_is_not_committed_is_a_fault(faults):
     changed = PLAN | {"looks": 2}
     PLANS.write_text(yaml.safe_dump([changed]))
