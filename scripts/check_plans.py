@@ -168,31 +168,39 @@ def faults_of_run(
         yield f"comes from {head[:8]}, {fault}"
 
 
+def faults_of_plan(
+    plan: Plan,
+    file: Path,
+    runs: Iterable[Run],
+) -> Iterator[str]:
+    """Yield the faults of a plan and of the runs that carry its digest."""
+    commit = commit_of(plan, file)
+    if commit is None:
+        yield " is not committed as it is"
+        return
+    for change in changes_since(commit, file.stem, plan):
+        yield f": {change}"
+    for run in runs:
+        if run.meta.get("plans", {}).get(plan.id) == plan.digest:
+            for fault in faults_of_run(run, plan, commit):
+                yield f": {run.path} {fault}"
+
+
 def faults(results: Path) -> Iterator[str]:
-    """Yield the faults of the plans and of the runs that carry their digests."""
+    """Yield the faults of all plans and of the runs that carry their digests."""
     for file in sorted((results / "published").glob(f"**/{FOLDER}/*.yaml")):
         yield f"{file} would be read in place of {results / FOLDER / file.name}; remove it"
     for file in sorted((results / FOLDER).glob("*.yaml")):
-        paper = file.stem
-        bundle = results / "published" / paper
-        runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
-        plans = plans_of(results, paper)
+        plans = plans_of(results, file.stem)
         times = Counter(claim for plan in plans for claim in plan.claims)
         for claim in times:
             if times[claim] > 1:
                 yield f"{file}: {claim} is in {times[claim]} plans; amend the first one"
+        bundle = results / "published" / file.stem
+        runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
         for plan in plans:
-            name = f"{file}: {plan.id}"
-            commit = commit_of(plan, file)
-            if commit is None:
-                yield f"{name} is not committed as it is"
-                continue
-            for change in changes_since(commit, paper, plan):
-                yield f"{name}: {change}"
-            for run in runs:
-                if run.meta.get("plans", {}).get(plan.id) == plan.digest:
-                    for fault in faults_of_run(run, plan, commit):
-                        yield f"{name}: {run.path} {fault}"
+            for fault in faults_of_plan(plan, file, runs):
+                yield f"{file}: {plan.id}{fault}"
 
 
 def main() -> None:
