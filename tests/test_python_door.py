@@ -38,16 +38,50 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
 
 
-def test_a_trained_model_predicts_as_the_run_did():
-    """The accuracy of the last round, from the model's own predictions on the test examples."""
-    run = fedbench.run("algo=fedavg model=mlp data.clients=8 rounds=3")
-    config = Composer().config(run.meta["overrides"])
+def predictions_agree(run, folder=None):
+    """Compare a run's last accuracy with the trained model's predictions on the test examples."""
+    config = Composer(folder).config(run.meta["overrides"])
     data = shared_data(config)
     rows = torch.cat([data.test.of_clients(np.array([k])) for k in range(8)])
+    model = fedbench.trained_model(run, config_dir=folder)
     with torch.no_grad():
-        guesses = fedbench.trained_model(run)(data.features(rows)).argmax(1)
+        guesses = model(data.features(rows)).argmax(1)
     share = (guesses == data.labels(rows)).double().mean()
     assert float(share) == pytest.approx(run.last_round()["accuracy_mean_weighted"])
+    return model
+
+
+def test_a_trained_model_predicts_as_the_run_did():
+    predictions_agree(fedbench.run("algo=fedavg model=mlp data.clients=8 rounds=3"))
+
+
+TIED = """
+import torch
+from torch import nn
+
+class Tied(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        size, = input_shape
+        self.first = nn.Linear(size, size)
+        self.second = nn.Linear(size, size)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(size, classes)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.second(torch.relu(self.first(x)))))
+"""
+
+
+def test_a_trained_model_has_its_tied_weights(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tied_weights.py").write_text(TIED)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tied.yaml").write_text("_target_: tied_weights.Tied\n")
+    run = fedbench.run("algo=fedavg model=tied data.clients=8 rounds=3", config_dir=tmp_path)
+    model = predictions_agree(run, tmp_path)
+    assert model.first.weight.equal(model.second.weight)
+    assert not model.first.bias.equal(model.second.bias)
 
 
 def test_a_trained_model_has_the_precision_of_its_run_and_its_settings():

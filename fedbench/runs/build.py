@@ -774,9 +774,13 @@ def model_from(config: RunConfig, file: Path) -> nn.Module:
     Raises:
         RequestError: If the file cannot be read, or belongs to another model.
     """
-    model = _model(config, shared_data(config)).to_empty(device="cpu")
+    model = _model(config, shared_data(config))
+    names = {parameter: name for name, parameter in model.named_parameters()}
     with reading(file, "cannot be read as the model of this run"):
-        model.load_state_dict(load_file(file), assign=True)  # in the precision of the run
+        values = load_file(file)
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            values[name] = values[names[parameter]]  # tied parameters are stored once
+        model.load_state_dict(values, assign=True)  # in the precision of the run
     return model.eval()
 
 
