@@ -39,7 +39,7 @@ from fedbench.core.options import OpenUnit
 from fedbench.core.validation import choice, validate
 from fedbench.runs.run import Run
 
-_LISTED = 3  # maximum number of listed blocks with nothing to compare
+LISTED = 3  # maximum number of listed blocks with nothing to compare
 # by method and seed, in the printed unit; infinitely bad if the run diverged
 Numbers: TypeAlias = dict[str, dict[int, float]]
 
@@ -158,7 +158,7 @@ def compare(
     shown = [block for block in blocks if len(block.rows) > 1]
     alone = [block for block in blocks if len(block.rows) < 2]
     if not shown:
-        contents = "; ".join(f"{block.title}: {block.content}" for block in alone[:_LISTED])
+        contents = "; ".join(f"{block.title}: {block.content}" for block in alone[:LISTED])
         raise RequestError(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of "
             f"{key} whose other settings are equal; found {contents}. Run more, for example "

@@ -1,6 +1,5 @@
 """Descriptions of the data of runs: data set, partition, number of clients and participation."""
 
-import re
 from collections.abc import Sequence
 
 from fedbench.config.descriptions import citation
@@ -39,16 +38,19 @@ def data_text(facts: Tree, experiment: str | None = None) -> str:
         facts: Some of ``data_facts``; missing ones are not mentioned.
         experiment: Name of the experiment, or None.
     """
-    if home_of(experiment):
-        return f"{experiment}"
+    if experiment is not None and home_of(experiment):
+        return experiment
+    parts = [f"{facts.get('data', 'all data')}{_options(facts, 'data.source.')}"]
     rule = facts.get("data.partition._target_", "null")
-    parts = (
-        f"{facts.get('data', 'all data')}{_options(facts, 'data.source.')}",
-        f"{rule.rpartition('.')[2]}{_options(facts, 'data.partition.')}",
-        f"{facts.get('data.clients', 'null')} clients",
-        f"{_share(facts.get('participation', 'null'))} per round",
-    )
-    text = ", ".join(part for part in parts if not re.match(r"null\b", part))
+    if rule != "null":
+        parts.append(f"{rule.rpartition('.')[2]}{_options(facts, 'data.partition.')}")
+    clients = facts.get("data.clients", "null")
+    if clients != "null":
+        parts.append(f"{clients} clients")
+    participation = facts.get("participation", "null")
+    if participation != "null":
+        parts.append(f"{_share(participation)} per round")
+    text = ", ".join(parts)
     return f"{experiment}: {text}" if experiment else text
 
 
@@ -69,8 +71,6 @@ def content_of(run: Run, experiment: str | None = None) -> str:
 
 def _share(participation: str) -> str:
     """Return the clients of a round in words: all, a percentage, or a number."""
-    if participation == "null":
-        return participation
     value = float(participation)
     if value == 1:
         return "all"

@@ -66,8 +66,8 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], Others]:
 def changed_keys(run: Run) -> dict[str, list[Any]]:
     """Return the keys in which a run differs from its experiment, as [experiment, run].
 
-    A run records them when it begins. The experiment may have changed since, which its setup's
-    ``settings`` tell.
+    A run records them when it begins. If the experiment has changed since, its setup's ``settings``
+    list the new values.
     """
     changed = dict(run.meta["departures"])
     home = home_of(run.meta["experiment"])

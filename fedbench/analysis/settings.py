@@ -338,7 +338,8 @@ def _titles(commons: Sequence[Tree]) -> list[str]:
         head = data_text(common, common["experiment"])
         for group in GROUPS:
             if group in shown and group in common:
-                head += f", {group}={common[group]}" if group in ADDITIONS else f", {common[group]}"
+                name = f"{group}=" if group in ADDITIONS else ""
+                head += f", {name}{common[group]}"
         heads.append(head)
 
     alike: dict[str, list[Tree]] = {}

@@ -126,7 +126,7 @@ def _export(config: RunConfig, path: Path) -> None:
     name = config.names.data
     if path.exists():
         raise RequestError(f"{path} exists already; remove it, or name another file")
-    data = federated(config)
+    data = federated(replace(config, data=replace(config.data, validation=0.0)))
     if data.shares_examples:
         raise RequestError(
             "some examples belong to several clients, which an index file cannot express; "

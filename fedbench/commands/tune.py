@@ -24,7 +24,8 @@ from fedbench.reports.comparison import compared_text
 from fedbench.reports.filters import plural
 from fedbench.reports.page import PAGE, Chapter, Content
 from fedbench.reports.page import page as page_text
-from fedbench.reports.tuning import tuned_chapter, tuned_json, tuned_markdown
+from fedbench.reports.text_table import markdown
+from fedbench.reports.tuning import tuned_chapter, tuned_json
 from fedbench.reports.write import write_report
 from fedbench.runs.executors.base import Executor, RunBatch
 from fedbench.runs.results import TUNING
@@ -150,7 +151,7 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
     config = study.config
     folder = _folder([tuned.study for tuned in searches])
     chapter = tuned_chapter(study, searches, command)
-    text = tuned_markdown(chapter)
+    text = markdown(chapter.tables, notes=[f"{name}: {fact}" for name, fact in chapter.facts])
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "tuned.md", text)
     replace_file(folder / "tuned.json", tuned_json(study, searches, command))

@@ -50,8 +50,10 @@ def assemble(
         RequestError: If the request is incompatible with the examples.
     """
     natural = examples.owner is not None and not isinstance(partition, Given)
-    tests_others = local_test == "others"
-    if tests_others != (test_clients is not None) or (tests_others and not natural):
+    fits = test_clients is None
+    if local_test == "others":
+        fits = test_clients is not None and natural
+    if not fits:
         raise RequestError(
             "data.local_test=others needs data.test_clients=N, and the other way round, and a data "
             "set that assigns examples to clients itself, such as femnist"

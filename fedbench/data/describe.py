@@ -36,10 +36,12 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 
 def owned(data: FederatedDataset) -> int:
-    """Return the number of examples on which clients train or are tested."""
+    """Return the number of examples on which clients train, are validated or are tested."""
     tests = data.test.counts
-    tested = tests[0] if data.central else tests.sum()
-    return int(data.train.counts.sum() + tested)
+    number = data.train.counts.sum() + (tests[0] if data.central else tests.sum())
+    if data.validation is not None:
+        number += data.validation.counts.sum()
+    return int(number)
 
 
 def facts(data: FederatedDataset) -> dict[str, str]:
@@ -51,6 +53,8 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     if data.central:
         sizes = train
         tests = f"{test[0]} to test on, the same for all clients"
+    if data.validation is not None:
+        tests = f"{data.validation.counts.sum()} to validate on, {tests}"
     untrained = (train == 0).sum()
     note = f", {untrained} without training examples" if untrained else ""
     dtype = str(data.x.dtype).removeprefix("torch.")

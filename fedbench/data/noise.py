@@ -28,12 +28,13 @@ def with_label_noise(
     rows = data.train.index.numpy(force=True)
     clean = y[rows]
     rate = np.repeat(level, data.train.counts)
-    chance = rng.random(clean.shape)  # per token for sequences
-    redrawn = rate > chance.T
+    if clean.ndim > 1:  # a label per token
+        rate = rate[:, None]
+    redrawn = rate > rng.random(clean.shape)
     noisy = (clean + 1) % data.classes
     if noise.kind == "uniform":
         noisy = rng.integers(0, data.classes, clean.shape)
-    y[rows] = np.where(redrawn.T, noisy, clean)
+    y[rows] = np.where(redrawn, noisy, clean)
 
     wrong = (y[rows] != clean).sum()
     note = (

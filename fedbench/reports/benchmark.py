@@ -305,7 +305,8 @@ def _trials_above(expected: np.ndarray, reference: np.ndarray) -> Cell:
     count = len(expected)
     others = reference[np.minimum(np.arange(count), len(reference) - 1)]
     above = (expected > others) & ~np.isclose(expected, others, rtol=ROUNDING, atol=0.0)
-    needed = count - np.logical_and.accumulate(above[::-1]).sum() + 1
+    behind = np.flatnonzero(~above)
+    needed = behind[-1] + 2 if len(behind) else 1
     return Cell(f"{needed} of {count}" if needed <= count else f"> {count}")
 
 

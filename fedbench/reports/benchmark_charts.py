@@ -95,15 +95,22 @@ def gain_chart(
         for setting, by_method in leads.items():
             if method in by_method:
                 lead = by_method[method]
-                cell = names.row(method) | vars(lead.difference) | vars(lead)
-                cell["setting"] = setting
-                cells.append(cell)
+                difference = lead.difference
+                cell: dict[str, Any] = {
+                    "setting": setting,
+                    "gain": difference.mean,
+                    "low": difference.low,
+                    "high": difference.high,
+                    "n": difference.n,
+                    "p": lead.p,
+                    "state": lead.state,
+                }
+                cells.append(names.row(method) | cell)
 
-    gains = [abs(cell["mean"]) for cell in cells if isfinite(cell["mean"])]
+    gains = [abs(cell["gain"]) for cell in cells if isfinite(cell["gain"])]
     darkest = (np.percentile(gains, _DARKEST) if gains else 0.0) or 1.0
     for cell in cells:
-        del cell["difference"]
-        gain = cell.pop("mean")  # JSON has no infinity
+        gain = cell.pop("gain")  # JSON has no infinity
         cell["text"] = f"{gain:+.1f}" if isfinite(gain) else "diverged"
         cell["colour"] = float(np.clip(gain / darkest, -1, 1))
     return _chart("gains", title, cells)

@@ -91,7 +91,7 @@ def draw(
     Args:
         base: Path of the file if its suffix is one of ``KINDS``; otherwise, .png and .svg files are
             written with these suffixes added to the path.
-        picture: Drawing function, such as those of ``fedbench.reports.plots``.
+        picture: Drawing function, as in ``fedbench.reports.panels``.
         args: Positional arguments of the drawing function.
         options: Keyword arguments of the drawing function.
 
@@ -127,7 +127,7 @@ def sheet(
 
     Args:
         title: Title of the figure.
-        panels: The panels with their labels, such as those of ``fedbench.reports.plots``.
+        panels: The panels with their labels, as in ``fedbench.reports.panels``.
         legend: The entries of the legend.
         reduced: Whether to write "reduced setting" in the corner.
         size: Width and height of a panel in inches.

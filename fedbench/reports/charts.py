@@ -17,7 +17,7 @@ import vl_convert
 from fedbench.analysis.compare import ComparedRuns, Difference
 from fedbench.analysis.table_model import Cell, TableData
 from fedbench.reports.canvas import Look
-from fedbench.reports.panels import Panel, Series
+from fedbench.reports.panels import Panel, Series, thinned
 
 Spec = Mapping[str, Any]  # a Vega-Lite specification
 VEGA_LITE = "6.1"  # 6.4 shows "undefined" for the nearest point
@@ -85,9 +85,7 @@ def curve_chart(panel: Panel, log_y: bool = False) -> Spec:
 
 def _curve(series: Series) -> dict[str, Any]:
     """Return a line's name, and the mean, the lowest and the highest value by x."""
-    values = _finite(series.y.T).set_axis(series.x).dropna(how="all")
-    chosen = np.linspace(0, len(values) - 1, min(len(values), _POINTS))
-    values = values.iloc[chosen.round().astype(int)]
+    values = thinned(_finite(series.y.T).set_axis(series.x).dropna(how="all"), _POINTS)
     return {
         "name": series.label,
         "seeds": values.count(axis=1).tolist(),
@@ -152,11 +150,12 @@ def _means(series: Series) -> list[dict[str, Any]]:
         if place < len(series.texts):
             row["text"] = series.texts[place]
         for axis, numbers in (("x", x[place]), ("y", y[place])):
-            mean, spread = numbers.mean(), numbers.std()
-            spread = 0.0 if np.isnan(spread) else spread
-            row[axis], row[f"{axis}_low"], row[f"{axis}_high"] = _rounded(
-                [mean, mean - spread, mean + spread]
-            )
+            mean = numbers.mean()
+            spread = numbers.std()
+            if np.isnan(spread):
+                spread = 0.0
+            ends = _rounded([mean, mean - spread, mean + spread])
+            row[axis], row[f"{axis}_low"], row[f"{axis}_high"] = ends
         rows.append(row)
     return rows
 
@@ -172,7 +171,7 @@ _AGREEMENT = {
 
 
 def dumbbells(table: TableData) -> list[Spec]:
-    """Return a chart per column of a paper: the printed number of each row beside the measured."""
+    """Return a chart per column of a paper: printed next to measured numbers of each row."""
     charts = []
     for place, column in enumerate(table.columns):
         rows = []
@@ -252,12 +251,11 @@ def heat_map(compared: ComparedRuns) -> Spec | None:
     """
     if compared.baseline is None or len(compared.blocks) < 2:
         return None
-    sign = compared.metric.sign or 1
     cells = []
     for block in compared.blocks:
         for difference in block.differences:
             if isfinite(difference.paired.mean):  # JSON has no infinity
-                cells.append({"setting": block.title, **_gain(difference, sign)})
+                cells.append({"setting": block.title, **_gain(difference, compared.metric.sign)})
     largest = max((abs(cell["gain"]) for cell in cells), default=0.0) or 1.0
     title = f"gain over {compared.baseline}: {compared.metric.axis}"
     shown = [

@@ -52,7 +52,7 @@ class Judged:
         readings: Results under other readings of the paper; empty if none has been run.
         settings: Settings of the runs, as in ``Verdict``.
         confirmed: Id of the plan behind a confirmed verdict; empty for an exploratory one.
-        explored: Word of the exploratory verdict beside a confirmed one.
+        explored: Word of the exploratory verdict next to a confirmed one.
         text: The claim.
         effect: The decisive comparison with its lead and interval; empty if none has been run.
     """
@@ -102,18 +102,18 @@ def judged(
     """Return the counted properties of a claim of a paper."""
     verdict = readings[ADOPTED]
     return Judged(
-        claim.id,
-        verdict.word,
-        counts_text(verdict),
-        verdict.basis,
-        one_way_text(verdict),
-        scaled_word(verdict) if verdict.word == "not run" else "",
-        readings_text(readings, paper),
-        verdict.settings,
-        verdict.confirmed,
-        verdict.explored,
-        claim.text,
-        effect_text(verdict),
+        id=claim.id,
+        word=verdict.word,
+        counts=counts_text(verdict),
+        basis=verdict.basis,
+        one_way=one_way_text(verdict),
+        scaled=scaled_word(verdict) if verdict.word == "not run" else "",
+        readings=readings_text(readings, paper),
+        settings=verdict.settings,
+        confirmed=verdict.confirmed,
+        explored=verdict.explored,
+        text=claim.text,
+        effect=effect_text(verdict),
     )
 
 

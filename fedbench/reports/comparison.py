@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
+from fedbench.analysis.compare import LISTED, ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.stats import least_blocks, least_p
 from fedbench.analysis.table_model import Cell as Measured
 from fedbench.core.metrics import MetricInfo
@@ -22,7 +22,6 @@ from fedbench.reports.text_table import (
     table_rows,
 )
 
-_LISTED = 3  # maximum number of listed blocks with nothing to compare
 _TONES = {"better": "good", "worse": "bad"}
 
 
@@ -47,7 +46,7 @@ def lead_of(compared: ComparedRuns) -> str:
 
 def unpaired_runs(compared: ComparedRuns) -> list[str]:
     """Return notes on runs that could not be compared."""
-    return note_lines("unpaired.txt", compared=compared, listed=_LISTED)
+    return note_lines("unpaired.txt", compared=compared, listed=LISTED)
 
 
 def compared_tables(compared: ComparedRuns) -> list[Table]:

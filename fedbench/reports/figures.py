@@ -418,10 +418,11 @@ def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
     runs = [run for line in table.lines for run in line.matched.runs.values()]
     if not runs:
         return []
-    fields = measured_fields(runs)
-    curves = curve_panels(runs, fields)[: _MOST_SETTINGS * len(fields)]
-
     blocks = blocks_of(runs, "algo")
+    titles = {block.title for block in blocks[:_MOST_SETTINGS]}
+    panels = curve_panels(runs, measured_fields(runs))
+    curves = [panel for panel in panels if panel.title in titles]
+
     algos: dict[str, str] = {}
     for block in blocks:
         for name, members in block.lines.items():

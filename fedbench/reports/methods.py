@@ -7,6 +7,7 @@ from typing import Any
 from fedbench.analysis.data_text import content_of, title_of
 from fedbench.analysis.settings import by_setting
 from fedbench.config.descriptions import method_name
+from fedbench.config.overrides import ADDITIONS
 from fedbench.reports.templates import ENVIRONMENT
 from fedbench.runs.run import Run
 
@@ -70,6 +71,7 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
             "numbers": sorted({int(run.meta["seed"]) for run in runs}),
             "method_name": method_name(run.meta["algo"]),
             "data_name": content_of(run),
+            "groups": ADDITIONS,
         }
     )
     facts = {}

@@ -31,13 +31,15 @@ def write_overview(folder: Path) -> str:
         RequestError: If a summary is missing or invalid.
         NotWritten: If the page cannot be written.
     """
-    reports, others = [], []
+    reports = []
+    others = []
     for page in sorted(folder.glob(f"*/{PAGE}")):
         place = page.parent
         summary = _read(place)
         mine = [paper for paper in summary.papers if paper.id == place.name]
         reports += mine
-        others += [] if mine else [(place.name, f"{place.name}/{PAGE}")]
+        if not mine:
+            others.append((place.name, f"{place.name}/{PAGE}"))
     papers = [paper for paper in reports if not paper.benchmark]
     benchmarks = [paper for paper in reports if paper.benchmark]
     total = all_papers(papers)

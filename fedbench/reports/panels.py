@@ -1,9 +1,10 @@
-"""What a picture shows: lines and points with their labels and looks, on axes side by side."""
+"""Content of a picture: lines and points with their labels and looks, on axes side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from fedbench.reports.canvas import Look
 
@@ -33,3 +34,9 @@ class Panel:
     series: Sequence[Series]
     x_label: str
     y_label: str
+
+
+def thinned(table: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return at most ``most`` evenly spaced rows, including the first and the last."""
+    chosen = np.linspace(0, len(table) - 1, min(len(table), most))
+    return table.iloc[chosen.round().astype(int)]

@@ -226,12 +226,10 @@ def readings_csv(report: PaperReport) -> str:
         if not axes:
             continue
         for reading, verdict in readings.items():
-            choices = {
-                words: texts.choice_text(report.paper, axis, getattr(reading, axis))
-                if axis in axes
-                else ""
-                for axis, words in texts.AXIS_WORDS.items()
-            }
+            choices = dict.fromkeys(texts.AXIS_WORDS.values(), "")
+            for axis in axes:
+                value = getattr(reading, axis)
+                choices[texts.AXIS_WORDS[axis]] = texts.choice_text(report.paper, axis, value)
             rows.append(
                 {
                     "claim": claim.id,

@@ -28,7 +28,7 @@ from fedbench.reports.canvas import (
     sheet,
 )
 from fedbench.reports.charts import Spec, curve_chart, mean_chart
-from fedbench.reports.panels import Panel, Series
+from fedbench.reports.panels import Panel, Series, thinned
 from fedbench.reports.templates import render
 
 _POINTS = 400  # maximum number of points of a curve
@@ -75,9 +75,7 @@ def _draw_curve(
     number: int,
 ) -> None:
     """Draw the mean of a panel's n-th series, and a band if there are several seeds."""
-    y = pd.DataFrame(series.y.T, index=series.x).dropna(how="all")
-    chosen = np.linspace(0, len(y) - 1, min(len(y), _POINTS))
-    y = y.iloc[chosen.round().astype(int)]
+    y = thinned(pd.DataFrame(series.y.T, index=series.x).dropna(how="all"), _POINTS)
     every = max(1, round(len(y) / 8))
     first = number * every // 3 % every  # markers of different series are offset
     axes.plot(

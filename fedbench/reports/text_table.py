@@ -24,7 +24,7 @@ class Cell:
         number: The displayed number, which is the sort key on the page; None for text or a missing
             number.
         best: Whether the number is the best in its column.
-        tone: ``good`` or ``bad`` for a verdict; empty otherwise.
+        tone: ``good``, ``bad`` or ``warn`` for a verdict; empty otherwise.
         std: The sample STD displayed with the number, or None.
     """
 

@@ -9,7 +9,7 @@ from fedbench.core.metrics import MetricInfo
 from fedbench.reports.comparison import mean_cell
 from fedbench.reports.filters import plural
 from fedbench.reports.page import Chapter
-from fedbench.reports.text_table import Cell, Table, Values, markdown, table_of
+from fedbench.reports.text_table import Cell, Table, Values, table_of
 from fedbench.tuning.search import OPTUNA_VERSION, Study, Trial, Tuned
 from fedbench.tuning.space import Axis
 from fedbench.tuning.space import Values as Chosen
@@ -53,11 +53,6 @@ def tuned_chapter(
         tables=(_chosen(study, results),),
         facts=tuple(facts.items()),
     )
-
-
-def tuned_markdown(chapter: Chapter) -> str:
-    """Return the tables and facts of a chapter on tuning as Markdown."""
-    return markdown(chapter.tables, notes=[f"{name}: {text}" for name, text in chapter.facts])
 
 
 def tuned_json(

@@ -478,7 +478,8 @@ def _selection(config: RunConfig, data: FederatedDataset) -> LossSelection | Non
     candidates = 1.0
     if config.sampling_candidates is not None:
         candidates = config.sampling_candidates
-    size, asked = (cohort_size(share, count) for share in (config.participation, candidates))
+    size = cohort_size(config.participation, count)
+    asked = cohort_size(candidates, count)
     if asked < size:
         raise RequestError(
             f"sampling_candidates={candidates} asks {asked} clients, fewer than the {size} of "
@@ -836,7 +837,8 @@ def _check_logits(
         RequestError: If the model raises an error or returns anything other than finite logits.
     """
     rows = torch.arange(min(_FEW, len(data.y)), device=data.x.device)
-    x, y = data.features(rows), data.labels(rows)
+    x = data.features(rows)
+    y = data.labels(rows)
     expected = [*y.shape, data.classes]
 
     def fault(args: tuple[object, ...], logits: object) -> str | None:

@@ -138,9 +138,12 @@ def _normalised(data: FederatedDataset, normalise: Normalise) -> FederatedDatase
         )
     channels = len(data.mean)
     if normalise == "none":
-        mean, std = torch.zeros(channels), torch.ones(channels)
+        mean = torch.zeros(channels)
+        std = torch.ones(channels)
     else:
-        mean, std = (torch.tensor(values, dtype=torch.float64) for values in normalise)
+        means, deviations = normalise
+        mean = torch.tensor(means, dtype=torch.float64)
+        std = torch.tensor(deviations, dtype=torch.float64)
     if len(mean) != channels or len(std) != channels:
         raise RequestError(
             f"{given} needs {channels} means and {channels} deviations, one for every channel"
@@ -150,7 +153,7 @@ def _normalised(data: FederatedDataset, normalise: Normalise) -> FederatedDatase
 
 def as_given(data: FederatedDataset) -> Given:
     """Return the assignment of a data set's examples to clients as a partition given by indices."""
-    train, test = data.train.split(), data.test.split()
+    train = data.train.split()
     if data.central:
         return Given(
             data.names,
@@ -158,7 +161,7 @@ def as_given(data: FederatedDataset) -> Given:
             None,
             data.test.index.numpy(force=True),
         )
-    return Given(data.names, train, test)
+    return Given(data.names, train, data.test.split())
 
 
 def _gives_indices(rule: Component) -> bool:

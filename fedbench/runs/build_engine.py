@@ -87,9 +87,11 @@ def make_engine(
     else:  # this process's share of the clients in a round
         stack = math.ceil(cohort / ranks.world_size)
     alone = mode == "loop" and config.lanes == 1
-    size = config.cohort_size or (1 if alone else min(data.num_clients, stack))
+    size = 1 if alone else min(data.num_clients, stack)
     one_thread = on_gpu or (mode == "stacked" and task.size < _SMALL)
-    workers = config.workers or (1 if one_thread else cores or available_cores())
+    workers = 1 if one_thread else cores or available_cores()
+    size = config.cohort_size or size
+    workers = config.workers or workers
 
     automatic = config.cohort_size is None, config.workers is None
     # compiled code keeps only the activations of one batch of examples

@@ -74,7 +74,7 @@ def _refuse_statistics(config: RunConfig) -> NoReturn:
     """Refuse a policy for running statistics.
 
     Raises:
-        RequestError: Always, with what asks for the policy.
+        RequestError: Always; the message names the key or the method that sets the policy.
     """
     parts = config.parts
     given = f"algo={config.names.algo}"

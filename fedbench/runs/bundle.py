@@ -188,7 +188,7 @@ class Bundle:
         """Yield the runs in a Parquet file."""
         rows = pq.read_table(file, columns=["path", *_TEXTS]).to_pylist()
         for number, row in enumerate(rows):
-            config, meta, documents = (json.loads(row[name]) for name in _TEXTS)
+            config, meta, documents = [json.loads(row[name]) for name in _TEXTS]
             config, meta = with_present_names(config, meta)
             path = self.home / _relative(row["path"])
             yield BundledRun(path, config, meta, self.root, file, number, documents)

@@ -1,8 +1,8 @@
 """Estimate of a run's duration before its first round, from a local step and a block of examples.
 
-The rehearsal has client states and a data set of one client for itself, the engine's oracle has no
-state on a CPU, and batches and random draws are functions of keys. The results of the run therefore
-stay the same.
+The rehearsal uses its own client states and a data set of one client. The engine's oracle has no
+state on a CPU, and batches and random draws are functions of keys, so the results of the run stay
+the same.
 """
 
 import sys

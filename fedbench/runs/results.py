@@ -14,7 +14,7 @@ import pandas as pd
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.bundle import DOCUMENTS, Bundle, is_bundle
-from fedbench.runs.run import DamagedRun, Run, is_done, read_run, run_folders
+from fedbench.runs.run import DamagedRun, Run, begun_runs, read_run
 
 PUBLISHED = "published"  # directory of published reports, below the results
 TUNING = "tuning"  # directory of ``fedbench tune``, below the results
@@ -78,10 +78,8 @@ class Results:
     def _local_runs(self) -> Iterator[Run]:
         """Yield the readable runs that have their own directory, without copies of other runs."""
         seen: dict[tuple[Any, ...], Path] = {}
-        for path in run_folders(self.root):
+        for path in begun_runs(self.root):
             if _is_no_result(path.relative_to(self.root)):
-                continue
-            if not is_done(path) and not (path / "config.yaml").exists():
                 continue
             try:
                 run = readable_run(path)
@@ -182,7 +180,7 @@ def load_results(directory: str | Path = "results") -> Frames:
         facts = {key: run.meta.get(key) for key in _FACTS}
         setting = facts["experiment"] or facts["data"]
         row = {"path": str(run.path), "setting": setting, **facts}
-        rows.append({**row, **run.flat, **row})
+        rows.append(row | {key: v for key, v in run.flat.items() if key not in row})
         identity = tuple(row[key] for key in IDENTITY)
         if run.begun:
             rounds.append(pd.concat({identity: run.rounds()}, names=IDENTITY))

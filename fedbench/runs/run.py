@@ -56,6 +56,16 @@ def run_folders(root: Path) -> list[Path]:
     return sorted({file.parent for file in files})
 
 
+def begun_runs(root: Path) -> list[Path]:
+    """Return the directories of the runs below a directory that have been started, sorted."""
+    return [path for path in run_folders(root) if is_run(path)]
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a directory contains a run that has been started."""
+    return is_done(path) or (path / "config.yaml").exists()
+
+
 def checked_checkpoint(folder: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint, after checking that no file has changed.
 

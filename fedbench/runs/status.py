@@ -12,10 +12,9 @@ from fedbench.runs.run import (
     DamagedRun,
     Fields,
     Run,
-    is_done,
+    begun_runs,
     last_row,
     read_run,
-    run_folders,
 )
 
 GONE = "process gone"
@@ -73,16 +72,6 @@ def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
         yield status_of(path, verify)
 
 
-def begun_runs(root: Path) -> list[Path]:
-    """Return the directories of the runs below a directory that have been started, sorted."""
-    return [path for path in run_folders(root) if is_run(path)]
-
-
-def is_run(path: Path) -> bool:
-    """Return whether a directory contains a run that has been started."""
-    return is_done(path) or (path / "config.yaml").exists()
-
-
 def status_of(path: Path, verify: bool = False) -> RunStatus:
     """Return the status of the run in a directory."""
     try:
@@ -98,14 +87,13 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
             state = GONE
     except (DamagedRun, OSError, ValueError) as fault:
         return RunStatus(path, "damaged", error=str(fault))
-    seconds = [row.get("seconds_train"), row.get("seconds_eval")]
     return RunStatus(
         path,
         state,
         done=int(row.get("round", 0)),
         rounds=int(run.config["rounds"]),
         accuracy=row.get("accuracy_mean"),
-        seconds=sum(filter(None, seconds), 0.0),
+        seconds=(row.get("seconds_train") or 0.0) + (row.get("seconds_eval") or 0.0),
         error=run.meta.get("error") if state == "failed" else None,
         run=run,
         last=row,

@@ -45,7 +45,8 @@ class CapturedOracle(OracleWrapper):
     """
 
     def __init__(self, oracle: Oracle, aligned: bool = False) -> None:
-        self.oracle, self.most = oracle, _MOST
+        self.oracle = oracle
+        self.most = _MOST
         self._row = _ROW if aligned else 1
         self._calls: Counter[Hashable] = Counter()
         self._pool: dict[str, Any] = {}

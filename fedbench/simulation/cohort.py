@@ -438,6 +438,6 @@ def write_rows(states: State, ids: Tensor, new: State) -> None:
 
     The states of all clients may be on another device.
     """
-    for name, v in states.items():
-        rows = ids.to(v.device)
-        v.index_copy_(0, rows, new[name].to(v.device))
+    moved = {name: (ids.to(v.device), new[name].to(v.device)) for name, v in states.items()}
+    for name, (rows, values) in moved.items():  # after all copies, since one may lack memory
+        states[name].index_copy_(0, rows, values)

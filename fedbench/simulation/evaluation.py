@@ -123,9 +123,10 @@ class Evaluation:
         """Return the scores over classes by column, [N]; NaN for clients without examples."""
         columns = {}
         for split, prefix in (("test", ""), ("validation", "val_")):
-            scores = self.measured.get(f"{split}_scores", np.empty((0, 0)))
-            for name, values in zip(CLASS_SCORES, scores.T, strict=False):
-                columns[f"{prefix}{name}"] = values
+            scores = self.measured.get(f"{split}_scores")
+            if scores is not None:
+                for name, values in zip(CLASS_SCORES, scores.T, strict=True):
+                    columns[f"{prefix}{name}"] = values
         return columns
 
     def per_client(
@@ -167,7 +168,9 @@ def examples_of(
     total = data.test.counts[tested].sum()
     if data.validation is not None:
         total += data.validation.counts[ids].sum()
-    return int(total + train * data.train.counts[ids].sum())
+    if train:
+        total += data.train.counts[ids].sum()
+    return int(total)
 
 
 def evaluate(
@@ -232,10 +235,11 @@ def measured_sums(
     classes: bool,
     measured: Callable[[int], None] = lambda examples: None,
 ) -> State:
-    """Return the sums of the losses, "SPLIT_loss" [C], and, but for "train", what is correct.
+    """Return sums over each client's examples.
 
-    These are the numbers of correct examples, "SPLIT_correct" [C], and the scores over classes,
-    "SPLIT_scores" [C, 2], in the order of ``CLASS_SCORES``.
+    These are the losses, "SPLIT_loss" [C], and, except for "train", the numbers of correct
+    examples, "SPLIT_correct" [C], and the scores over classes, "SPLIT_scores" [C, 2], in the order
+    of ``CLASS_SCORES``.
 
     Args:
         plan: The examples of the clients.

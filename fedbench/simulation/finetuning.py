@@ -181,7 +181,7 @@ def moved_values(task: Task, names: Set[str]) -> Tensor | None:
 
 
 def _masked(solver: Optimizer, moved: Tensor | None) -> Optimizer:
-    """Return a solver to which only the values ``moved`` [W] exist; if None, the same one."""
+    """Return a solver that sees and moves only the values ``moved`` [W]; if None, the same one."""
     if moved is None:
         return solver
 

@@ -83,7 +83,8 @@ def run_round(
         snapshot = set_up(simulation, stage, snapshot)
 
     plan = select(simulation, stage, snapshot)
-    algo, server = plan.algorithm, plan.server
+    algo = plan.algorithm
+    server = plan.server
     participants = Participants(simulation, plan, snapshot)
     if not len(plan.ids):
         return end_round(participants, stage, participants.idle())
@@ -183,10 +184,13 @@ class Simulation:
         If the last cohort of this purpose is equal, it is returned.
         """
         last = self.cohorts.get(purpose)
-        if last is not None and last.data is data:
-            same_work = np.array_equal((last.ids, last.tau), (ids, tau))
-            if same_work:
-                return last
+        if (
+            last is not None
+            and last.data is data
+            and np.array_equal(last.ids, ids)
+            and np.array_equal(last.tau, tau)
+        ):
+            return last
 
         cohort = Cohort(
             ids,

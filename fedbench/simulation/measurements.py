@@ -1,6 +1,6 @@
 """Measurements, on clients' own examples, of one shared model or of one model per client.
 
-Each measurement is carried out only once.
+The sums of a shared model are computed only once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODELS = 2  # models whose sums a plan keeps: those before and after a round
 
 @dataclass(eq=False)
 class Measurements:
-    """Losses, accuracies and gradients on clients' own examples, each computed once.
+    """Losses, accuracies and gradients on clients' own examples.
 
     Attributes:
         task: The model and its loss.
@@ -225,7 +225,8 @@ class ExamplePlan:
             OutOfMemory: If a single example does not fit.
         """
         for model, known in self._known:
-            if model() is w and len(known) > hits:
+            has_hits = len(known) > 1
+            if model() is w and (has_hits or not hits):
                 return known
 
         kernel = self._kernel

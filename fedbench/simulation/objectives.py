@@ -50,12 +50,12 @@ def with_objective(stage: Stage, size: int) -> Stage:
 
     return stage._replace(
         algorithm=_around(stage.algorithm, size),
-        changes=stage.changes and changed,
+        changes=changed if stage.changes is not None else None,
     )
 
 
 def _around(algo: Algorithm, size: int) -> Algorithm:
-    """Return a method with its objective in its local steps; ``size`` as above."""
+    """Return a method with its objective in its local steps; ``size`` as for ``with_objective``."""
     objective = algo.objective
     assert objective is not None
     if PREVIOUS in objective.models:
@@ -67,9 +67,9 @@ def _around(algo: Algorithm, size: int) -> Algorithm:
         info: ClientInfo,
     ) -> State:
         local = algo.start(msg, client, info)
-        return (
-            {BROADCAST: trained_models(local), **local} if BROADCAST in objective.models else local
-        )
+        if BROADCAST not in objective.models:
+            return local
+        return {BROADCAST: trained_models(local), **local}
 
     def step(
         oracle: Oracle,

@@ -7,7 +7,7 @@ Only this code depends on the model family and the device. Algorithms and the tr
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -137,14 +137,17 @@ class LoopOracle(Oracle):
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         _check_models(w, x)
-        logits = map(self.task.predict, w, x)
-        return torch.stack(list(logits))
+        logits = [self.task.predict(model, rows) for model, rows in zip(w, x, strict=True)]
+        return torch.stack(logits)
 
     def outputs(self, w: Tensor, x: Tensor) -> Outputs:
         """Return the logits [A, B, classes] and features [A, B, D]."""
         _check_models(w, x)
-        inputs = map(Inputs, map(self.task.layout.views, w), map(self.task.images, x))
-        return _stacked(map(self.task.outputs, inputs))
+        outputs = []
+        for model, examples in zip(w, x, strict=True):
+            inputs = Inputs(self.task.layout.views(model), self.task.images(examples))
+            outputs.append(self.task.outputs(inputs))
+        return _stacked(outputs)
 
     def _jointly(
         self,
@@ -158,10 +161,12 @@ class LoopOracle(Oracle):
             leaves, statistics, outputs = zip(*passes, strict=True)
             losses = _client_losses(loss(_stacked(outputs)), batch)
 
-        gradients = iter(_gradients(losses, list(chain.from_iterable(leaves))))
+        gradients = _gradients(losses, list(chain.from_iterable(leaves)))
+        count = len(leaves[0])
         rows = []
         for k in range(len(w)):
-            row = [*islice(gradients, len(leaves[k])), *_moved(statistics[k], batch)]
+            own = gradients[k * count : (k + 1) * count]
+            row = [*own, *_moved(statistics[k], batch)]
             rows.append(torch.cat([g.flatten() for g in row]))
         return losses.detach(), torch.stack(rows)
 

@@ -1,4 +1,4 @@
-"""Help for methods around a method, which keep entries of their own in its states and messages."""
+"""Helpers for wrappers of a method that keep their own entries in its states and messages."""
 
 from collections.abc import Callable
 from dataclasses import replace

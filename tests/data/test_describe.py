@@ -5,6 +5,7 @@ import pytest
 import torch
 from tools import federation
 
+from fedbench.data.dataset import with_validation
 from fedbench.data.describe import draw_labels, facts, label_counts, label_entropy
 
 
@@ -31,6 +32,12 @@ def test_facts_by_hand():
     amounts = "mean 1.67, STD 1.70 (of the population), least 0, median 1, most 4"
     assert data["per client"] == amounts
     assert data["labels"].startswith("entropy per client 0.231 nats")  # ln 2 / 3
+
+
+def test_validation_examples_are_counted():
+    data = with_validation(federation(sizes=(10, 10), tests=(2, 2)), 0.2, seed=0)
+    counted = "24 (16 to train on, 4 to validate on, 4 to test on); 24 in the source"
+    assert facts(data)["examples"] == counted
 
 
 def test_the_picture_shows_the_labels(tmp_path):

@@ -192,3 +192,19 @@ def test_examples_of_several_clients_are_no_file(fed, tmp_path):
     assert status == 2
     assert err.startswith("fedbench: some examples belong to several clients")
     assert not (tmp_path / "p.json").exists()
+
+
+IID = "data.file=d.npz data/partition=iid data.clients=4"
+
+
+def test_validation_examples_are_exported_as_training_examples(fed, tmp_path):
+    np.savez(
+        tmp_path / "d.npz",
+        x=np.eye(60),
+        y=np.arange(60) % 3,
+    )
+    for name, share in (("without.json", 0), ("with.json", 0.2)):
+        keys = (*IID.split(), f"data.validation={share}")
+        status, _, _ = fed("data", "export-partition", "npz", name, *keys)
+        assert status == 0
+    assert (tmp_path / "with.json").read_text() == (tmp_path / "without.json").read_text()

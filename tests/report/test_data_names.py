@@ -9,7 +9,7 @@ from report_runs import call, call_report, leave_runs
 from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.compare import compare
 from fedbench.analysis.curves import run_curves
-from fedbench.analysis.data_text import title_of
+from fedbench.analysis.data_text import data_text, title_of
 from fedbench.core.config_values import keys_text
 from fedbench.reports.manuscript import write_manuscript
 from fedbench.runs.results import Results
@@ -50,6 +50,11 @@ def test_two_partitions_of_a_preset_are_two_tables_named_by_content(tmp_path):
     tables = run_tables(runs_of(tmp_path))
     assert sorted(table.title for table in tables) == [IID, SHARDS]
     assert all(line.keys == {} for table in tables for line in table.lines)
+
+
+def test_a_name_may_begin_like_a_missing_value():
+    facts = {"data": "null-mnist", "data.clients": "4", "participation": "null"}
+    assert data_text(facts) == "null-mnist, 4 clients"
 
 
 def test_one_partition_under_two_presets_is_one_table(tmp_path):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fake_runs import ROUNDS, fake, fake_row, fake_run, measured, measured_curve, number
+from fake_runs import ROUNDS, edit, fake, fake_row, fake_run, measured, measured_curve, number
 
 from fedbench.analysis.build_tables import run_tables
 from fedbench.analysis.matching import Evidence
@@ -365,3 +365,19 @@ def test_settings_are_drawn_apart(tmp_path, caught):
     assert [panel.title for panel in panels] == [title for title in titles for _ in range(3)]
     assert [series.label for series in panels[12].series] == ["fedavg", "qfedavg"]
     assert len({panel.series[0].look for panel in panels}) == 1
+
+
+def test_a_setting_without_a_metric_makes_no_room_for_others(tmp_path, caught):
+    for rounds in range(1, 10):
+        fake_run(
+            tmp_path,
+            None,
+            "fedavg",
+            {"rounds": rounds},
+        )
+    for file in tmp_path.rglob("rounds.jsonl"):
+        if "rounds: 1\n" in (file.parent / "config.yaml").read_text():
+            edit(file, lambda text: text.replace('"train_loss"', '"other"'))
+    own_figures(tmp_path)
+    titles = {panel.title for panel in panels_of(caught, "synthetic_leaf_curves")}
+    assert titles == {f"synthetic_leaf rounds={rounds}" for rounds in range(1, 9)}

@@ -1,5 +1,6 @@
 """The settings of runs in sentences, shared or different, with names as papers print them."""
 
+import pytest
 import yaml
 from fake_runs import change_facts, fake
 from tools import ALGORITHMS, ROOT
@@ -104,6 +105,9 @@ def test_every_combination_of_settings_has_words(tmp_path):
             "data.local_test": "central",
             "data.seed": 0,
             "data.validation": 0.2,
+            "local.schedule": "decay",
+            "local.decay_factor": 0.5,
+            "local.decay_every": 3,
         },
     ]
     runs(tmp_path, fedavg=settings)
@@ -118,8 +122,31 @@ def test_every_combination_of_settings_has_words(tmp_path):
         " 4 clients",
         "the publisher's, with all test examples for every client, drawn once with seed 0",
         "; 20 % of the training",
+        ", decay_every=3",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ("uniform", ""),
+        ("size", ", sampled by their size"),
+        ("power_of_choice", ", those with the largest losses of candidates sampled by their size"),
+        ("loss", ", sampled by their losses"),
+    ],
+)
+def test_the_selection_of_clients_has_words(tmp_path, sampling, words):
+    runs(tmp_path, fedavg=[{"sampling": sampling}])
+    assert f"The cohort is 10 % of the clients{words}" in described(Results(tmp_path))
+
+
+def test_scenarios_and_losses_are_named(tmp_path):
+    keys = {"attack.clients": 0.2, "attack._target_": "a.b", "objective.beta": 1.0}
+    runs(tmp_path, fedavg=[keys])
+    change_facts(tmp_path, attack="sign_flip", objective="ntd", defence="none")
+    text = "The other parts are objective ntd (beta=1); attack sign_flip (clients=0.2)"
+    assert text in described(Results(tmp_path))
 
 
 def test_without_finished_runs_there_are_no_sentences(tmp_path):

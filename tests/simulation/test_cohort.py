@@ -12,7 +12,7 @@ import torch
 from fedbench.core.algorithm import Averaging
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
-from fedbench.simulation.cohort import CohortResult, PartResult
+from fedbench.simulation.cohort import CohortResult, PartResult, write_rows
 from fedbench.simulation.compiled import dense
 from fedbench.simulation.loop import Observer
 from tests.tools import (
@@ -156,3 +156,20 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
             )
         assert trained.sums["u"].item() == 0
         assert trained.bytes_up == 24
+
+
+def test_states_are_replaced_as_a_whole_or_not_at_all():
+    """A copy that lacks memory is made again, from states that have not changed."""
+
+    class TooLarge:
+        def to(self, device):
+            raise torch.OutOfMemoryError
+
+    states = {"a": torch.zeros(3, 2), "b": torch.zeros(3, 2)}
+    ids = torch.tensor([2, 0])
+    new = {"a": torch.ones(2, 2), "b": torch.ones(2, 2)}
+    with pytest.raises(torch.OutOfMemoryError):
+        write_rows(states, ids, new | {"b": TooLarge()})
+    assert not states["a"].any()
+    write_rows(states, ids, new)
+    assert states["a"].tolist() == states["b"].tolist() == [[1, 1], [0, 0], [1, 1]]

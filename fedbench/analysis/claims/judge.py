@@ -91,10 +91,10 @@ def judge_readings(
     adopted = verdicts[ADOPTED]
     if adopted.word != "not run":
         missing = []
-        for reading, verdict in verdicts.items():
-            name = reading.variant or ""
+        for name in evidence.paper.readings.variants:
+            judged = verdicts.get(Reading(variant=name), adopted)
             needed = required is None or name in required
-            if verdict.word == "not run" and needed and reading == Reading(variant=name):
+            if needed and judged.word == "not run":
                 missing.append(name)
         verdicts[ADOPTED] = replace(adopted, unread=tuple(missing))
     return verdicts

@@ -40,7 +40,7 @@ class Verdict:
         unread: Documented variants of the settings under which the claim's runs are missing. Until
             they have been run, the verdict is not counted.
         confirmed: Id of the plan that asked for the runs; empty for an exploratory verdict.
-        explored: Word of the exploratory verdict beside a confirmed one; otherwise empty.
+        explored: Word of the exploratory verdict next to a confirmed one; otherwise empty.
     """
 
     word: str

@@ -96,7 +96,8 @@ class Files:
     def missing(self, data_dir: Path) -> str | None:
         """Return a missing file: a download if there is one, or else a file of the first layout.
 
-        The path is relative to the data directory. The result is None if a layout is complete.
+        The path is relative to the data directory. The result is None if a layout is complete, or
+        if all downloads are there and need only be unpacked.
         """
         if self.existing(data_dir) is not None:
             return None
@@ -330,8 +331,8 @@ def retrieve(remote: Remote, path: Path) -> list[str]:
 def _refuse_unencrypted(response: Any, **_: Any) -> None:
     """Raise a ValueError for a redirect from https to http, where anybody can change a file."""
     target = response.headers.get("Location", "")
-    before, after = (url.lower().partition(":")[0] for url in (response.url, target))
-    if response.is_redirect and (before, after) == ("https", "http"):
+    from_https = response.url.lower().startswith("https:")
+    if response.is_redirect and from_https and target.lower().startswith("http:"):
         raise ValueError(f"redirected to {target}, which is not encrypted")
 
 

@@ -23,7 +23,7 @@ from fedbench.reports.charts import library
 from fedbench.reports.page import PAGE, render_page
 from fedbench.reports.viewer.listing import Listing, shown_path, url_path
 from fedbench.reports.viewer.run_page import SCRIPT, run_charts, run_page
-from fedbench.runs.status import is_run
+from fedbench.runs.run import is_run
 
 HOST = "127.0.0.1"
 PORT = 8000

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import compress
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -80,7 +81,8 @@ class LocalExecutor(Executor):
         Raises:
             KeyboardInterrupt: On Ctrl-C, after all processes have stopped.
         """
-        todo = [config for config in batch.configs if not is_cached(config)]
+        pending = [not is_cached(config) for config in batch.configs]
+        todo = list(compress(batch.configs, pending))
         jobs = self.jobs_for(todo)
         if len(todo) > 1 and not batch.quiet:
             at_a_time = f"{jobs} at a time" if jobs > 1 else "one at a time"
@@ -89,7 +91,6 @@ class LocalExecutor(Executor):
             _Pools(batch, jobs, shared_gpus(todo)).execute()
             return
 
-        pending = [not is_cached(config) for config in batch.configs]
         try:
             for number, config in enumerate(batch.configs, 1):
                 AFTER.set(sum(pending[number:]))

@@ -33,7 +33,14 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.atomic_files import NotWritten
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.runs.cached_run import Outcome, continue_shorter, is_cached
-from fedbench.runs.executors.base import PATIENCE, Executor, RunBatch, RunResult, execute_run
+from fedbench.runs.executors.base import (
+    PATIENCE,
+    Executor,
+    RunBatch,
+    RunResult,
+    begun,
+    execute_run,
+)
 from fedbench.runs.executors.node import Files, Shared, read_files, run_on_node, write_files
 from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import BatchDisplay, RunProgress
@@ -419,9 +426,7 @@ class _Driver:
         """Release the lock of a run and add its result to the batch."""
         assert run.recorder is not None
         run.recorder.close()
-        path = run.config.path
-        begun = (path / "meta.json").exists()
-        self._batch.add(replace(result, path=path if begun else None))
+        self._batch.add(replace(result, path=begun(run.config)))
 
     def _stop(self) -> None:
         """Let all runs finish and send their round; a second Ctrl-C ends them at once."""

@@ -261,7 +261,7 @@ class DenseKernel(DenseOracle):
         _call(self._measure, examples, measurement)
         return sums, rows
 
-    grad = Oracle.grad
+    grad = Oracle.grad  # through the compiled loss_and_grad, not by DenseOracle's operations
 
     def loss_and_grad(
         self,
