@@ -333,7 +333,7 @@ def fed_rounds(
         stages=[Stage(algorithm, rounds + 1)],
         task=task,
         data=data,
-        sample=None,
+        evaluated=None,
         work=w.work,
         engine=engine,
         w=task.init(generator(0, Purpose.INIT)),

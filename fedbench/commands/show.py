@@ -60,7 +60,7 @@ def _facts(run: Run) -> Iterator[str]:
     status = status_of(run.path)
     versions = meta.get("versions", {})
     yield f"{title_of([run])}, {meta['algo']}, seed {meta['seed']}"
-    yield f"  {status.state}, round {status.done} of {status.rounds}" + (
+    yield f"  {status.state}, round {status.round} of {status.rounds}" + (
         f": {status.error}" if status.error else ""
     )
     yield (

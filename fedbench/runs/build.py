@@ -84,11 +84,11 @@ class PreparedRun:
         w: The initial model [P].
         sampler: Function that draws the cohorts.
         selection: Selection of the cohorts by losses, in the place of ``sampler``, or None.
-        sample: Ids of the evaluated clients, ascending. If None, all clients.
+        evaluated: Ids of the evaluated clients, ascending. If None, all clients.
         tracker: The tracker that follows the run.
         scenario: The scenario around the method.
         metrics: The user's metrics, one column each.
-        tuning: Fine-tuning of the clients' models before an evaluation; None if there is none.
+        finetuning: Fine-tuning of the clients' models before an evaluation; None if there is none.
         held_out: Clients that never train; None if there are none.
         facts: Facts for ``meta.json``.
     """
@@ -101,11 +101,11 @@ class PreparedRun:
     engine: Engine
     w: Tensor
     sampler: Sampler
-    sample: np.ndarray | None
+    evaluated: np.ndarray | None
     tracker: Guarded = field(default_factory=Guarded)
     scenario: Scenario = field(default_factory=Scenario)
     metrics: tuple[CustomMetric, ...] = ()
-    tuning: FineTuning | None = None
+    finetuning: FineTuning | None = None
     held_out: HeldOut | None = None
     facts: Fields = field(default_factory=dict)
     selection: LossSelection | None = None
@@ -210,14 +210,14 @@ def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
-        sample=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
+        evaluated=_evaluated(config, data.num_clients, held_out, scenario.attackers.who),
         scenario=scenario,
         tracker=Guarded(call(config.tracker, "tracker") if config.tracker.target else None),
         metrics=tuple(
             CustomMetric(name, function_of(metric.target, f"metrics.{name}"), metric.options)
             for name, metric in config.metrics.items()
         ),
-        tuning=tuning,
+        finetuning=tuning,
         held_out=HeldOut(held_out, replace(data, train=whole)) if len(held_out) else None,
         facts=_facts(config, data, task, engine, held_out) | scenario.facts,
         selection=selection,

@@ -90,13 +90,13 @@ def _evaluated_examples(
     """
     data = prepared.data
     config = prepared.config
-    ids = prepared.sample
+    ids = prepared.evaluated
     if ids is None:
         ids = np.arange(data.num_clients)
     tested = ids[:1] if data.central else ids
     tuned = 0.0
-    if prepared.tuning is not None:
-        epochs = prepared.tuning.work.epochs[0]
+    if prepared.finetuning is not None:
+        epochs = prepared.finetuning.work.epochs[0]
         tuned = training * epochs * data.train.counts[ids].sum()
 
     def examples(round: int) -> float:

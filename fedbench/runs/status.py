@@ -30,7 +30,7 @@ class RunStatus:
         path: The run's directory.
         state: One of ``STATES``. "process gone" means that the run is unfinished and no process is
             working on it.
-        done: The last evaluated round.
+        round: The last evaluated round.
         rounds: Total number of rounds, or None if the run's files cannot be read.
         accuracy: Mean accuracy in the last evaluated round, in [0, 1], or None if not measured.
         seconds: Time for the rounds so far, including evaluation.
@@ -41,7 +41,7 @@ class RunStatus:
 
     path: Path
     state: str
-    done: int = 0
+    round: int = 0
     rounds: int | None = None
     accuracy: float | None = None
     seconds: float = 0.0
@@ -56,9 +56,9 @@ class RunStatus:
         The value is None if the rate is unknown or no rounds remain.
         """
         over = self.state in ("done", "diverged")
-        if over or not self.done or self.rounds is None:
+        if over or not self.round or self.rounds is None:
             return None
-        return (self.rounds - self.done) * self.seconds / self.done
+        return (self.rounds - self.round) * self.seconds / self.round
 
 
 def statuses(root: Path, verify: bool = False) -> Iterator[RunStatus]:
@@ -90,7 +90,7 @@ def status_of(path: Path, verify: bool = False) -> RunStatus:
     return RunStatus(
         path,
         state,
-        done=int(row.get("round", 0)),
+        round=int(row.get("round", 0)),
         rounds=int(run.config["rounds"]),
         accuracy=row.get("accuracy_mean"),
         seconds=(row.get("seconds_train") or 0.0) + (row.get("seconds_eval") or 0.0),
@@ -104,7 +104,7 @@ def status_table(runs: Iterable[RunStatus], folder: Path) -> str:
     """Return a table with one line per run, with paths relative to a directory."""
     lines = [_COLUMNS.format("state", "rounds", "accuracy", "left", "run")]
     for run in runs:
-        rounds = f"{run.done}/{'?' if run.rounds is None else run.rounds}"
+        rounds = f"{run.round}/{'?' if run.rounds is None else run.rounds}"
         accuracy = "" if run.accuracy is None else f"{100 * run.accuracy:.2f} %"
         left = "" if run.left is None else duration(run.left)
         error = f": {run.error}" if run.error else ""

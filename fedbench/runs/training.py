@@ -148,7 +148,7 @@ def _open_session(prepared: PreparedRun, recorder: Recorder) -> TrainingSession:
 def _engines(prepared: PreparedRun) -> list[Engine]:
     """Return the engines of a run; fine-tuning may need one of its own."""
     engines = [prepared.engine]
-    tuning = prepared.tuning
+    tuning = prepared.finetuning
     if tuning is not None and tuning.engine is not prepared.engine:
         engines.append(tuning.engine)
     return engines
@@ -294,7 +294,7 @@ class TrainingSession:
     def record(self, snapshot: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
         config = self.prepared.config
-        sample = self.prepared.sample
+        sample = self.prepared.evaluated
         round = snapshot.round
         start = time.perf_counter()
         deployed = self._deployed(snapshot, sample)
@@ -350,7 +350,7 @@ class TrainingSession:
         untuned: Evaluation,
     ) -> tuple[Evaluation, Fields]:
         """Return the evaluation after fine-tuning, if there is any, and its further columns."""
-        tuning = self.prepared.tuning
+        tuning = self.prepared.finetuning
         if tuning is None:
             return untuned, {}
         algorithm = self.prepared.stages[snapshot.stage].algorithm

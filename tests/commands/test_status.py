@@ -39,7 +39,7 @@ def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_roun
     with FileLock(unfinished / ".lock"):
         found = status_of(unfinished)
     assert found.state == "running"
-    assert found.done == 100
+    assert found.round == 100
     assert found.rounds == 1000
     assert found.left == 900 * 20.0 / 100
 
@@ -70,7 +70,7 @@ def test_asking_does_not_take_the_lock(unfinished):
 def test_a_line_that_is_being_written_does_not_count(unfinished):
     with (unfinished / "rounds.jsonl").open("a") as file:
         file.write('{"round": 200, "acc')
-    assert status_of(unfinished).done == 100
+    assert status_of(unfinished).round == 100
 
 
 def test_nothing_is_left_of_a_run_that_has_ended_and_nothing_known_of_one_that_begins(tmp_path):

@@ -96,7 +96,7 @@ def test_a_central_test_set_is_evaluated_once_and_a_sample_instead_of_all(clock)
     assert estimate(central, 20)[0] == pytest.approx(trained + 0.05 * evaluated, rel=1e-12)
     sample = np.array([1, 4])
     evaluated = 2 * (run.data.test.counts[sample].sum() + counts[sample].sum())
-    sampled = estimate(replace(run, sample=sample), 20)
+    sampled = estimate(replace(run, evaluated=sample), 20)
     assert sampled[0] == pytest.approx(trained + 0.05 * evaluated, rel=1e-12)
 
 

@@ -117,7 +117,7 @@ def _row(
         "settings": typed_settings(meta),
         "model": str(meta.get("model", "")),
         "seed": str(meta.get("seed", "")),
-        "round": status.done,
+        "round": status.round,
         "rounds": status.rounds,
         "state": status.state,
         "tone": BADGES["run"][status.state]["tone"],
