@@ -21,6 +21,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import existing_directory
 from fedbench.runs.cached_run import announce_earlier_names, cached_run
 from fedbench.runs.executors.options import make_executor
+from fedbench.runs.process import Interrupted
 from fedbench.runs.run import Run, read_run
 
 if TYPE_CHECKING:
@@ -51,12 +52,16 @@ def run(
     Raises:
         RequestError: If the request is invalid; nothing is left on disk.
         Exception: Any error that ended the training; calling ``run`` again resumes it.
+        KeyboardInterrupt: On Ctrl-C, after the current round; calling ``run`` again resumes it.
     """
     with _user_code(config_dir) as folder:
         texts = to_overrides(overrides) + to_overrides(keys)
         config = Composer(folder).config(texts)
         announce_earlier_names([config])
-        return cached_run(config).run
+        outcome = cached_run(config)
+        if outcome.signal is not None:  # the run was in its last round
+            raise Interrupted(outcome.signal)
+        return outcome.run
 
 
 def load_run(directory: str | Path) -> Run:

@@ -103,7 +103,10 @@ def _execute(typed: list[str], debug: bool) -> int:
     args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
-    if command == "run" and ("multirun" in args or "on" in args) and "cfg" not in args:
+    several = "multirun" in args or "on" in args
+    if several and ("cfg" in args or "resolve" in args):
+        raise RequestError("--cfg and --resolve show a single run; remove -m and --on")
+    if command == "run" and several:
         command = "sweep"  # a sweep of one run, executed on a cluster
     _refuse_unused(command, rest, vars(args))
     if WORLD_SIZE > 1 and command != "run":

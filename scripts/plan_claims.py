@@ -31,12 +31,18 @@ def main() -> None:
 
     paper = papers()[args.paper]
     experiments = args.experiments.split(",")
-    known = {setup.experiment for setup in paper.setups.values()}
-    if unknown := set(experiments) - known:
-        sys.exit(f"unknown experiments: {', '.join(unknown)}; known are {', '.join(known)}")
+    ids = args.claims.split(",")
+    variants = [name for name in args.variants.split(",") if name]
     checks = written_checks(paper.id)
+    for kind, given, known in (
+        ("experiments", experiments, {setup.experiment for setup in paper.setups.values()}),
+        ("claims", ids, checks),
+        ("variants", variants, paper.readings.variants),
+    ):
+        if unknown := set(given) - set(known):
+            sys.exit(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(known)}")
     claims = {}
-    for id in args.claims.split(","):
+    for id in ids:
         claims[id] = {"check": checks[id]}
         if code := code_digest(paper.claims[id], paper.id):
             claims[id]["code"] = code
@@ -48,7 +54,7 @@ def main() -> None:
         "claims": claims,
         "adopted": {"": "the adopted readings of open points, each with the reason"},
         "search": "the searched values, with range, budget and seeds",
-        "variants": [name for name in args.variants.split(",") if name],
+        "variants": variants,
     }
     print(yaml.safe_dump([plan], sort_keys=False, width=100), end="")
 

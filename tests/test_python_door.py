@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -92,6 +92,14 @@ def test_a_trained_model_has_the_precision_of_its_run_and_its_settings():
         fedbench.trained_model(other)
 
 
+def test_a_signal_in_the_last_round_ends_a_loop_over_runs(monkeypatch):
+    """The run is finished; the next one must not begin."""
+    outcome = SimpleNamespace(run=None, signal=signal.SIGINT)
+    monkeypatch.setattr("fedbench.api.cached_run", lambda config: outcome)
+    with pytest.raises(KeyboardInterrupt):
+        fedbench.run(f"algo=fedavg {SMALL}")
+
+
 def test_a_damaged_run_has_a_text_as_well():
     run = fedbench.run(f"algo=fedavg seed=7 {SMALL}")
     with (run.path / "rounds.jsonl").open("a") as file:
@@ -157,6 +165,12 @@ def test_values_keep_their_type(value):
     (parsed,) = parse_overrides([f"key={as_value(value)}"])
     assert parsed.value == value
     assert type(parsed.value) is type(value)
+
+
+def test_arrays_are_lists_and_their_numbers_are_numbers():
+    assert as_value(np.array([0.5, 1.0])) == as_value([0.5, 1.0])
+    assert as_value(np.float32(0.5)) == "0.5"
+    assert as_value(torch.tensor([1, 2])) == as_value([1, 2])
 
 
 @pytest.mark.parametrize("path", ["a b", "it's", "é=(1)", "C:\\x\\", "\\'"])

@@ -65,9 +65,8 @@ def fafed(
         m, v = cohort.p @ g, cohort.p @ g.square()
         w = server["w"]
         if init_step != "none":
-            w = w - rate(cohort.lr[0], decay_w, 0) * m / (
-                v.sqrt() + rho if init_step == "adaptive" else 1
-            )
+            scale = v.sqrt() + rho if init_step == "adaptive" else 1
+            w = w - rate(cohort.lr[0], decay_w, 0) * m / scale
         return {
             **server,
             "w": w,

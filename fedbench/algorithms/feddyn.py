@@ -60,6 +60,6 @@ def feddyn(
         )
 
     algo = with_mean_drift(step, examples)
-    return (
-        replace(algo, deploy=lambda server, clients: server["mean"]) if deploy == "mean" else algo
-    )
+    if deploy == "mean":
+        algo = replace(algo, deploy=lambda server, clients: server["mean"])
+    return algo

@@ -108,22 +108,15 @@ def packed(mask: Tensor) -> Tensor:
     """Pack a bool mask [C, P] into bytes [C, ceil(P/8)], uint8, lowest bit first."""
     padded = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8))
     bits = padded.view(len(mask), -1, 8)
-    return (
-        bits
-        << torch.arange(
-            8,
-            dtype=torch.uint8,
-            device=mask.device,
-        )
-    ).sum(2, dtype=torch.uint8)
+    return (bits << _places(mask)).sum(2, dtype=torch.uint8)
 
 
 def unpacked(packs: Tensor, size: int) -> Tensor:
     """Unpack the bool mask [C, size] from the bytes of ``packed``."""
-    places = torch.arange(
-        8,
-        dtype=torch.uint8,
-        device=packs.device,
-    )
-    bits = (packs.unsqueeze(2) >> places) & 1
+    bits = (packs.unsqueeze(2) >> _places(packs)) & 1
     return bits.view(len(packs), -1)[:, :size].bool()
+
+
+def _places(on: Tensor) -> Tensor:
+    """Return the places of the bits in a byte, [8], on the device of a tensor."""
+    return torch.arange(8, dtype=torch.uint8, device=on.device)

@@ -26,7 +26,7 @@ def calibrated(
 
     Args:
         tau: Strength τ.
-        floor: n_c of a class without examples. With 0, it leaves the softmax.
+        floor: n_c of a class without examples. With 0, the softmax leaves it out.
     """
 
     def values(

@@ -32,7 +32,7 @@ def fedrod(
 ) -> Algorithm:
     """FedRoD: FedAvg on the balanced softmax; clients are judged with second heads of their own.
 
-    Source: Chen and Chao, ICLR 2022, with linear heads; PFLlib's code, on which the paper's is
+    Source: Chen and Chao, ICLR 2022, with linear heads; PFLlib's code where the paper is
     silent.
 
     The shared model is trained on CE(l + ln n_c), n_c the client's training examples of class c. On

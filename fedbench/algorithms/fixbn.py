@@ -16,7 +16,7 @@ def fixbn(
 
     In the first half of the rounds, rounded up, they are averaged; ``parts.fix_after`` replaces the
     half. Later, BatchNorm normalises by them in training as well, and they are not sent. The
-    paper's local momentum that lasts over the rounds is not part of it.
+    paper's local momentum that lasts over the rounds is not implemented.
 
     Source: Zhong, Chen and Chao, 2023 (arXiv 2303.06530).
 

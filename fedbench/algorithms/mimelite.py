@@ -61,15 +61,10 @@ def mimelite(
 
     def server_init(w: Tensor, num_clients: int) -> State:
         zeros = torch.zeros_like(w)
-        return (
-            {
-                "w": w,
-                "m": zeros,
-                "v": zeros,
-            }
-            if adam
-            else {"w": w, "m": zeros}
-        )
+        state = {"w": w, "m": zeros}
+        if adam:
+            state["v"] = zeros
+        return state
 
     def update(
         server: State,

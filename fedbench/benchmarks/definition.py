@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from fedbench.config.overrides import CONFIG_DIR, options
+from fedbench.config.overrides import CONFIG_DIR, choice_files
 from fedbench.core.config_values import read_yaml
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
-from fedbench.core.metrics import is_field, validation_metrics
+from fedbench.core.metrics import CATALOGUE, validation_metrics
 from fedbench.core.options import Count, NonNegative, Positive
 from fedbench.core.validation import place_and_fault
 
@@ -109,12 +109,6 @@ class Benchmark:
         return f"{self.name}@{self.version}"
 
 
-def benchmark_files(config_dir: Path | None) -> dict[str, Path]:
-    """Return the files of the benchmarks in fedbench's and the user's config tree, by name."""
-    roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
-    return {name: root / GROUP / f"{name}.yaml" for root in roots for name in options(GROUP, root)}
-
-
 def read_benchmark(name: str, config_dir: Path | None = None) -> Benchmark:
     """Return a benchmark of fedbench's or the user's config tree.
 
@@ -126,7 +120,7 @@ def read_benchmark(name: str, config_dir: Path | None = None) -> Benchmark:
         RequestError: If there is no such file, its content is invalid, or the user's file has the
             name of one of fedbench's, with another content.
     """
-    files = benchmark_files(config_dir)
+    files = choice_files(GROUP, config_dir)
     if name not in files:
         raise RequestError(
             f"benchmark {name} is unknown{nearest(name, files)}; the benchmarks are "
@@ -163,6 +157,6 @@ def _contradiction(benchmark: Benchmark) -> str:
     if metric not in known:
         return f"search: metric {metric} is none of {', '.join(known)}{nearest(metric, known)}"
     for metric in benchmark.metrics:
-        if not is_field(metric):
+        if metric not in CATALOGUE or CATALOGUE[metric].formula is not None:
             return f"metrics: {metric} is not measured; see `fedbench list metric`"
     return ""

@@ -175,7 +175,7 @@ class PlannedEntry(BenchmarkContext):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What an entry depends on besides its configuration and its space."""
+        """The benchmark's numbers of trials and seeds, its tuning seeds and its metric."""
         search = self.benchmark.search
         return {
             "budget": search.budget,

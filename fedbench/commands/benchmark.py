@@ -1,7 +1,6 @@
 """``fedbench benchmark NAME``: compare your method with baselines that have been run already.
 
-The methods that are not there are tuned and run with the budget of the benchmark; published runs
-are taken for the rest.
+Methods without published or local runs are tuned and run with the budget of the benchmark.
 """
 
 import secrets
@@ -51,7 +50,7 @@ def execute(
     config_dir: Path | None = None,
     hours: float | None = None,
 ) -> CommandResult:
-    """Tune and run the methods of a benchmark that are not there, and print the tables.
+    """Tune and run the missing methods of a benchmark, and print the tables.
 
     Args:
         name: The benchmark.
@@ -156,7 +155,7 @@ def _missing(
 
     Args:
         context: The benchmark and the results directory.
-        wanted: The methods that are to be there.
+        wanted: The requested methods.
         entries: The published entries.
     """
     there = {(entry.setting, entry.method) for entry in entries}

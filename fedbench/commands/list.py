@@ -12,7 +12,7 @@ from fedbench.benchmarks.definition import GROUP
 from fedbench.commands.arguments import LISTED
 from fedbench.commands.result import CommandResult
 from fedbench.config.descriptions import about, citation
-from fedbench.config.overrides import CONFIG_DIR, options, unknown_choice
+from fedbench.config.overrides import choice_files, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.core.config_values import Tree, from_yaml, leaves
 from fedbench.core.errors import RequestError
@@ -68,19 +68,13 @@ def _rows(listed: str, config_dir: Path | None) -> list[tuple[str, str]]:
             ("client:K", "accuracy of client K (%)"),
             ("val_NAME", "NAME on validation examples, for tuned_by"),
         ]
-    files = _files(_group(listed), config_dir)
+    files = choice_files(_group(listed), config_dir)
     return [(name, about(path)) for name, path in files.items()]
 
 
 def _group(listed: str) -> str:
     """Return the config group that is listed under a name."""
     return "data/partition" if listed == "partition" else listed
-
-
-def _files(group: str, config_dir: Path | None) -> dict[str, Path]:
-    """Return the config files of a group by name of the choice."""
-    roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
-    return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 
 def card(group: str, name: str, config_dir: Path | None) -> str:
@@ -94,7 +88,7 @@ def card(group: str, name: str, config_dir: Path | None) -> str:
     Raises:
         RequestError: If the choice is unknown.
     """
-    files = _files(group, config_dir)
+    files = choice_files(group, config_dir)
     if name not in files:
         raise unknown_choice(group, name, [*files])
     file = files[name]

@@ -1,9 +1,9 @@
 """Identity of a setting, independent of the seed, the machine and the location of the code.
 
 The digest covers the values of the configuration, the contents of the user files and the source of
-the user code named in it, and the stable names (:mod:`fedbench.config.targets`) and revisions of
-fedbench's own functions. It covers neither fedbench's version nor the paths of its modules.
-docs/adr/0011-identity.md gives the reasons.
+the user code named in it, the stable names (:mod:`fedbench.config.targets`) of fedbench's own
+functions, and the revisions of its methods and losses. It covers neither fedbench's version nor the
+paths of its modules. docs/adr/0011-identity.md gives the reasons.
 """
 
 import hashlib

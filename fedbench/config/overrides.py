@@ -205,10 +205,10 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
 def as_value(value: object) -> str:
     """Return a Python value in Hydra's grammar; strings that could be misread are quoted.
 
-    NumPy scalars are converted to Python values.
+    NumPy numbers and arrays are converted to Python values.
     """
-    if hasattr(value, "item") and hasattr(value, "dtype"):
-        value = value.item()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, float):
         return repr(value)  # 1.0 stays a float
     if value is None or isinstance(value, int):
@@ -241,6 +241,12 @@ def options(group: str, where: Path | None = None) -> list[str]:
     # files that begin with an underscore are only included by other files
     named = (f for f in files if not f.name.startswith("_"))
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
+
+
+def choice_files(group: str, config_dir: Path | None) -> dict[str, Path]:
+    """Return the files of a group in fedbench's and the user's config tree, by choice."""
+    roots = [CONFIG_DIR] if config_dir is None else [CONFIG_DIR, config_dir]
+    return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 
 def unknown_choice(

@@ -482,8 +482,10 @@ def _refuse_contradictions(keys: Keys) -> None:
     last_rate = keys.local.lr * last_factor
     if last_rate < 1e-30:  # the reciprocal of 1e-30 still fits into float32
         message = f"makes the learning rate {last_rate:.3g} in round {rounds}, below 1e-30"
+        if last_factor == 1:
+            raise WrongValue("local.lr", f"{message}; use a larger one")
         raise WrongValue(
-            "local.schedule", f"{message}; use a decay_factor nearer to 1, or a larger decay_every"
+            "local.schedule", f"{message}; use a decay_factor nearer to 1, or fewer decays"
         )
 
 

@@ -425,19 +425,20 @@ class Algorithm:
         moving_rounds: Number of rounds in which running statistics move, unless
             ``parts.fix_after`` is given; later they are constants. If None, all rounds, and the
             model need not have any. A factory that computes it takes ``rounds``.
-        frozen_part: Those of the parameters that keep their initial values in training, unless
-            ``parts.frozen`` is given.
+        frozen_part: Words and patterns of the parameters that keep their initial values in
+            training, unless ``parts.frozen`` is given.
         finetune_epochs: Number of epochs for which every client trains its model before it is
             evaluated, unless ``finetune.epochs`` is given.
         whole_epochs: Least number of epochs of a round, which must then be equal for all clients.
             If None, any number of steps is allowed.
         whole: Reason why no part of the model can be personal; "" if parts can be.
-        parts: Whether a step of your own works on models [A, P] whose message has the shared part
-            [S] alone. Other steps do.
+        parts: Whether a step of your own works on whole models [A, P], although the message has
+            only the shared part [S]. fedbench's own steps do.
         own_head: Client state with a head of the client's own beside the model's; "" if there is
             none. The model may then have running statistics.
         objective: The loss of the local steps; None for the cross-entropy.
-        any_loss: Whether a step with a ``gradient`` of its own allows for any loss. Others do.
+        any_loss: Whether the local steps allow any loss although they are no ``Descent``, or one
+            with a ``gradient`` of its own. A ``Descent`` without a ``gradient`` always does.
         class_counts: Whether client functions receive ``info.probe["labels"]`` [C, K], the number
             of the client's training examples of each class.
         everyone: Reason why every client must take part in every round; "" if cohorts may be

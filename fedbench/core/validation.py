@@ -171,11 +171,10 @@ def place_and_fault(error: ValidationError, place: str) -> str:
     else:
         message = fault(error)
     for part in parts:
-        place = (
-            f"{place} {part + 1}"
-            if isinstance(part, int)
-            else f"{place}: {part}".removeprefix(": ")
-        )
+        if isinstance(part, int):
+            place = f"{place} {part + 1}"
+        else:
+            place = f"{place}: {part}".removeprefix(": ")
     return f"{place}: {message}".removeprefix(": ")
 
 

@@ -22,7 +22,7 @@ def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
     configs = {run.experiment: run.config for run in runs}
     for experiment, config in configs.items():
         source = config.data.source
-        key = json.dumps([source.target, source.options, config.data.clients])
+        key = json.dumps([source.target, source.options])
         if key not in known:
             try:
                 read_examples(config)

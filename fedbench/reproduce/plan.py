@@ -34,7 +34,7 @@ class PlannedRun:
         algo: Name of the algorithm in the config group.
         seed: Random seed of the run.
         wanted: Config keys set by the row.
-        cut: Config keys set by the profile, which replace those of the row.
+        cut: Config keys set by the profile; of the row's keys, only ``rounds`` can be among them.
         parts: Tables and figures that need the run.
         reading: Variant of the settings that needs the run; empty for the adopted settings.
         config_dir: Directory with algorithms that are not part of fedbench, or None.

@@ -1,11 +1,11 @@
 """Attacks: clients with false labels, messages or losses, and the metrics reported about them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -227,8 +227,8 @@ class Attack(Layer, Attackers):
     ) -> Algorithm:
         """Return the method with the attackers' vectors replaced."""
         if not len(self.who):
-            share = f"attack.clients={self.clients} of {len(self.population.able)} clients"
-            remark = f"{share} are no attackers"
+            chosen = f"clients={self.clients}" if self.ids is None else f"ids={list(self.ids)}"
+            remark = f"attack.{chosen} of {len(self.population.able)} clients are no attackers"
             return replace(algo, remarks=lambda server: [*algo.remarks(server), remark])
         if not self.needs:
             return algo
@@ -255,10 +255,9 @@ class Attack(Layer, Attackers):
         return replace(algo, deliver=deliver)
 
     @cached_property
-    def _checked(self) -> Callable[..., Tensor]:
+    def _checked(self) -> Any:
         """``forged``, with a check of the first result of a subclass outside fedbench."""
-        function: Callable[..., Tensor] = checked(self.forged, "attack.forged")
-        return function
+        return checked(self.forged, "attack.forged")
 
     def forged(
         self,

@@ -4,7 +4,7 @@ Only the decoded vectors are simulated; message sizes are those of packed values
 levels.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, prod
@@ -249,10 +249,9 @@ class Codec:
         return self._checked(x, draw, at), None
 
     @cached_property
-    def _checked(self) -> Callable[..., Tensor]:
+    def _checked(self) -> Any:
         """``decoded``, with a check of the first result of a subclass outside fedbench."""
-        function: Callable[..., Tensor] = checked(self.decoded, f"compression.{self.side}.decoded")
-        return function
+        return checked(self.decoded, f"compression.{self.side}.decoded")
 
     def decoded(
         self,
@@ -331,7 +330,8 @@ class Compression(Layer):
 
             def bytes_up(uploads: State) -> int:
                 size = dense(uploads)
-                for v in (uploads[name] for name in names):
+                for name in names:
+                    v = uploads[name]
                     compressed = up.size(v.shape[1], v.element_size())
                     size += len(v) * compressed - v.nbytes
                 return size

@@ -1,10 +1,9 @@
 """Defences of the server: robust rules in place of the mean, and norm clipping."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -110,8 +109,10 @@ class Defence(Layer):
         most = self._allowed(count)
         if most < self.assumed:
             vectors_of = f"{' and '.join(self.parts)} of {count} vectors"
-            fault = f"must be at most {most} for {vectors_of}, got {self.assumed}"
-            raise WrongValue("f", f"{fault}; lower it, or use a larger participation")
+            fault = f"must be at most {most} for {vectors_of}, got {self.assumed}; lower it"
+            if most < 0:
+                fault = f"cannot be chosen: {vectors_of} are too few for any number of attackers"
+            raise WrongValue("f", f"{fault}, or use a larger participation")
         if self.m is not None and self.m > count:
             raise WrongValue(
                 "m", f"must be at most the number of vectors in a round, {count}, got {self.m}"
@@ -307,10 +308,9 @@ class Defence(Layer):
         return self._checked(rows, p, f, centre), None
 
     @cached_property
-    def _checked(self) -> Callable[..., Tensor]:
+    def _checked(self) -> Any:
         """``combined``, with a check of the first result of a subclass outside fedbench."""
-        function: Callable[..., Tensor] = checked(self.combined, "defence.combined")
-        return function
+        return checked(self.combined, "defence.combined")
 
     def combined(
         self,

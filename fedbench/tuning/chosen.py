@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import yaml
 
+from fedbench.config.overrides import ADDITIONS
 from fedbench.core.config_values import Tree
 from fedbench.tuning.search import Tuned
 
@@ -23,7 +24,7 @@ _LEFT_OUT = {
     "tuned_on",
     "engine",
 }
-_GROUPS = ("data", "data/partition", "model")
+_GROUPS = ("data", "data/partition", "model", *ADDITIONS)
 
 
 def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
@@ -39,7 +40,7 @@ def tuned_experiment(searches: Sequence[Tuned], command: str) -> str:
     """
     study = searches[0].study
     tree, choices = study.composer.composed(study.after)
-    groups = [group for group in _GROUPS if choices.get(group)]
+    groups = [group for group in _GROUPS if choices.get(group) not in (None, "none")]
     defaults = [{f"override /{group}": choices[group]} for group in groups]
     if len(searches) == 1:
         defaults.append({"override /algo": study.method})

@@ -9,11 +9,9 @@ from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
 from fedbench.core.validation import checked, validate
 from fedbench.runs.executors.base import Executor
-from fedbench.runs.executors.local import LocalExecutor
 
 FIRST_TUNING_SEED = 1000  # apart from the seeds of tables, which are small numbers
 TABLE_SEEDS = 10  # enough to decide all pairs of up to seven methods at 5 %
-_THIS_MACHINE = LocalExecutor()
 _OPTIONS = ("budget", "sampler", "pruning", "metric", "baseline")  # fields of the request
 _KEYS = {
     "tune": ("algo", "seeds", *_OPTIONS[:3]),
@@ -52,7 +50,7 @@ class TuningRequest:
 
 
 def read_request(
-    command: Literal["tune", "compare"], texts: Sequence[str], executor: Executor = _THIS_MACHINE
+    command: Literal["tune", "compare"], texts: Sequence[str], executor: Executor
 ) -> TuningRequest:
     """Return the request parsed from the arguments of a command.
 

@@ -255,7 +255,8 @@ class Study:
             )
             budget = len(points)
 
-        self._climb([trial for trial in study.trials if trial.state == TrialState.RUNNING])
+        started = study.trials[:budget]  # an earlier command may have had a larger budget
+        self._climb([trial for trial in started if trial.state == TrialState.RUNNING])
         while (first := len(study.trials)) < budget:
             at_once = _AT_ONCE if first else _STARTUP
             if random:
@@ -267,7 +268,6 @@ class Study:
                 study.ask(axes)
             self._climb(study.trials[first:])
 
-        # an earlier command may have had a larger budget
         trials = [self._trial(trial) for trial in study.trials[: self.request.budget]]
         best: Trial | None = None
         best_score = -math.inf

@@ -5,12 +5,13 @@ import yaml
 from tiny_benchmark import BENCHMARK, EXPERIMENT, context_of, write_tiny
 from tools import ALGORITHMS
 
-from fedbench.benchmarks.definition import benchmark_files, read_benchmark
+from fedbench.benchmarks.definition import GROUP, read_benchmark
 from fedbench.benchmarks.execution import methods_of
+from fedbench.config.overrides import choice_files
 from fedbench.core.errors import RequestError
 
 
-@pytest.mark.parametrize("name", benchmark_files(None))
+@pytest.mark.parametrize("name", choice_files(GROUP, None))
 def test_the_settings_of_a_benchmark_are_those_of_its_version(name, tmp_path):
     context = context_of(None, tmp_path, name)
     context.check_settings()
@@ -39,6 +40,7 @@ def test_a_name_stands_for_one_benchmark(tmp_path):
         ("settings", {}, "settings: .* at least 1 item"),
         ("metrics", ["accuracy_mean"], "metrics: .* at least 2 items"),
         ("metrics", ["accuracy_mean", "luck"], "metrics: luck is not measured"),
+        ("metrics", ["accuracy_mean", "error_mean"], "metrics: error_mean is not measured"),
         ("tolerance", -1, "tolerance: must be >= 0, got -1"),
         ("tolerance", float("nan"), "tolerance: .* finite"),
         ("weights", "equal", "weights: must be one of uniform, size; got 'equal'"),

@@ -509,6 +509,13 @@ def show(fed):
     return composed
 
 
+@pytest.mark.parametrize("shown", [["--cfg", "job"], ["--resolve"]])
+@pytest.mark.parametrize("several", ["-m", "--on=ray"])
+def test_the_configuration_is_shown_of_a_single_run(refuse, shown, several):
+    err = refuse(several, *shown, "algo=fedavg,fedprox")
+    assert "--cfg and --resolve show a single run; remove -m and --on" in err
+
+
 def test_presets_win_over_defaults_and_lose_to_the_command_line(show):
     assert show("algo=qfedavg")["algo"]["L"] is None
     chosen = [SETUP, "algo=qfedavg"]
@@ -561,8 +568,9 @@ def test_lists(fed, listed):
 
 def test_all_lists_at_once(fed):
     _, out, _ = fed("list")
-    groups = ["algo", "data", "model", "experiment", "partition", "tracker", *SCENARIOS]
-    headings = [f"{group}:" for group in [*groups, "benchmark", "table", "metric"]]
+    groups = ["algo", "data", "model", "experiment", "partition", "tracker", "objective"]
+    groups += [*SCENARIOS, "benchmark", "table", "metric"]
+    headings = [f"{group}:" for group in groups]
     assert [line for line in out if line.endswith(":")] == headings
     assert {"fedprox", "simplecnn"} <= {word for line in out for word in line.split()}
 

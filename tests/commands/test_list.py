@@ -48,7 +48,7 @@ def test_the_card_of_an_algorithm(fed):
 
 
 @pytest.mark.parametrize(
-    "group", ["algo", "data", "model", "tracker", "data/partition", *SCENARIOS]
+    "group", ["algo", "data", "model", "tracker", "objective", "data/partition", *SCENARIOS]
 )
 def test_every_choice_has_a_card(group):
     for name in options(group):

@@ -13,6 +13,7 @@ from fedbench.commands.tune import _outlook
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs import training
+from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.results import load_results
 from fedbench.runs.run import read_run
 from fedbench.simulation import evaluation
@@ -124,6 +125,8 @@ def test_an_interrupted_search_resumes_and_a_larger_budget_keeps_its_trials(
         assert fed("tune", "algo=fedavg", "budget=4", *SMALL)[0] == 130
     stamps = {r.path / "DONE": (r.path / "DONE").stat().st_mtime_ns for r in trial_runs(tmp_path)}
     assert len(stamps) == 2
+    tune("algo=fedavg", "budget=2", *SMALL)
+    assert len(trial_runs(tmp_path)) == 2  # the others of the larger search are left
     tune("algo=fedavg", "budget=4", *SMALL)
     four = trials(tmp_path, "fedavg")
     assert len(four) == len(trial_runs(tmp_path)) == 4
@@ -160,10 +163,11 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(tune, refuse, tmp_pa
     assert more.tree["data"]["source"]["clients"] == 9  # references stay references
 
 
-def test_a_tuned_experiment_keeps_the_partition_and_the_model(tmp_path):
-    typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
+def test_a_tuned_experiment_keeps_the_partition_the_model_and_scenarios(tmp_path):
+    added = ["objective=ntd", "attack=alie", "compression=none"]
+    typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear", *added]
     study = Study(
-        read_request("tune", ["algo=fedavg", *typed]),
+        read_request("tune", ["algo=fedavg", *typed], LocalExecutor()),
         "fedavg",
         Composer(),
     )
@@ -174,8 +178,10 @@ def test_a_tuned_experiment_keeps_the_partition_and_the_model(tmp_path):
     )
     write_files(tmp_path, {"experiment/tuned/x.yaml": tuned_experiment([best], "a command")})
     tuned = Composer(tmp_path).config(["experiment=tuned/x"])
-    assert tuned.digest == compose_run([*typed, "algo=fedavg", "local.lr=0.5"]).digest
+    same = compose_run([*typed, "algo=fedavg", "local.lr=0.5"])
+    assert tuned.digest == same.digest
     assert tuned.names.model == "linear"
+    assert tuned.names.additions == same.names.additions
 
 
 @pytest.mark.slow
@@ -212,7 +218,8 @@ def test_a_search_in_which_all_but_one_method_diverge_compares_nothing_and_fails
 
 
 def test_where_no_number_of_seeds_decides_a_comparison_it_says_so():
-    request = read_request("compare", ["methods=[" + ",".join(f"m{i}" for i in range(58)) + "]"])
+    methods = ",".join(f"m{i}" for i in range(58))
+    request = read_request("compare", [f"methods=[{methods}]"], LocalExecutor())
     text = _outlook(request, rounds=1)
     assert "10 seeds can never decide 1653 differences at 5 %, nor could more" in text
 
@@ -324,14 +331,14 @@ def test_a_failed_trial_is_named_and_the_status_is_1(fed, monkeypatch, typed):
 )
 def test_seeds_are_typed_as_a_number_or_a_list(typed, tuning, table):
     command, *args = typed
-    request = read_request(command, args)
+    request = read_request(command, args, LocalExecutor())
     assert request.seeds == tuning
     assert request.table_seeds == table
 
 
 def test_there_is_at_least_one_seed():
     with pytest.raises(RequestError, match="seeds"):
-        read_request("tune", ["algo=fedavg", "seeds=0"])
+        read_request("tune", ["algo=fedavg", "seeds=0"], LocalExecutor())
 
 
 def test_a_grid_is_searched_once(fed, tmp_path):

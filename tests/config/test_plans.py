@@ -201,9 +201,19 @@ def test_the_printed_plan_has_the_checks_as_they_are(capsys, monkeypatch):
     }
     assert [bool(claim.code) for claim in plan.claims.values()] == [False, True]
     assert (plan.seeds, plan.variants, plan.looks) == ((30, 39), ("code",), 1)
-    words[3] = "adafedadam/table9"
+
+
+@pytest.mark.parametrize(
+    ("place", "word", "kind"),
+    [(3, "adafedadam/table9", "experiments"), (8, "c01,c99", "claims"), (10, "slow", "variants")],
+)
+def test_a_plan_names_what_exists(monkeypatch, place, word, kind):
+    typed = "adafedadam p2 --experiments {} --seeds 30 39 --claims c01,c17 --variants code"
+    words = typed.format(*PLAN["experiments"]).split()
+    words[place] = word
     monkeypatch.setattr("sys.argv", ["plan_claims.py", *words])
-    with pytest.raises(SystemExit, match="unknown experiments: adafedadam/table9; known are "):
+    unknown = word.rpartition(",")[2]
+    with pytest.raises(SystemExit, match=f"unknown {kind}: {unknown}; known are "):
         plan_claims.main()
 
 
