@@ -215,7 +215,7 @@ def test_reductions_and_other_files_than_the_official_ones_are_named(write, repo
     write("a", [0.1, 0.2], departures={"rounds": [100, 10]})
     write("b", [0.3, 0.4], unofficial=["X: not the official files"])
     notes = report().splitlines()
-    assert "- reduced: a: rounds 10 (paper 100)" in notes
+    assert "- reduced: a: rounds 10 (experiment 100)" in notes
     assert "- X: not the official files" in notes
 
 

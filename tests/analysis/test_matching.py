@@ -194,7 +194,7 @@ def test_the_keys_of_another_model_are_not_named():
         "rounds": [9, 2],
     }
     model, rounds = config_departures(departures, "mlp_200")
-    assert model == "model mlp_200 (paper resnet)"
+    assert model == "model mlp_200 (experiment resnet)"
     assert rounds == "rounds 2 (paper 9)"
     (layers,) = config_departures({"model.hidden": [[200, 200], [64]]}, "mlp")
     assert layers == "model.hidden [64] (paper [200,200])"
