@@ -195,9 +195,9 @@ def test_the_keys_of_another_model_are_not_named():
     }
     model, rounds = config_departures(departures, "mlp_200")
     assert model == "model mlp_200 (experiment resnet)"
-    assert rounds == "rounds 2 (paper 9)"
+    assert rounds == "rounds 2 (experiment 9)"
     (layers,) = config_departures({"model.hidden": [[200, 200], [64]]}, "mlp")
-    assert layers == "model.hidden [64] (paper [200,200])"
+    assert layers == "model.hidden [64] (experiment [200,200])"
 
 
 def test_a_run_of_another_experiment_or_method_is_not_taken(write, find):
