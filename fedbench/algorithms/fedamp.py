@@ -22,7 +22,7 @@ def fedamp(
     sigma: Positive = 1e6,
     clients: int | None = None,
 ) -> Algorithm:
-    """FedAMP: the server sends every client a mixture u_k of all models w_k, by their proximity.
+    """FedAMP: the server sends every client a mixture u_k of all models, weighted by proximity.
 
     Source: Huang et al., AAAI 2021, Alg. 1, with A(x) = 1 - e^(-x/σ).
 

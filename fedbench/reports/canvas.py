@@ -91,7 +91,7 @@ def draw(
     Args:
         base: Path of the file if its suffix is one of ``KINDS``; otherwise, .png and .svg files are
             written with these suffixes added to the path.
-        picture: Drawing function, as in ``fedbench.reports.panels``.
+        picture: Drawing function, such as those of ``fedbench.reports.plots``.
         args: Positional arguments of the drawing function.
         options: Keyword arguments of the drawing function.
 

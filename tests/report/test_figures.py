@@ -344,15 +344,20 @@ def test_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     assert accuracies.series[0].y[2] == pytest.approx(100 * np.array(curve))
 
 
-def test_settings_are_drawn_apart(tmp_path, caught):
-    """A row of panels per setting, of which the first ones are drawn; methods keep their looks."""
+def nine_settings(root):
+    """Leave a run of FedAvg in each of nine settings."""
     for rounds in range(1, 10):
         fake_run(
-            tmp_path,
+            root,
             None,
             "fedavg",
             {"rounds": rounds},
         )
+
+
+def test_settings_are_drawn_apart(tmp_path, caught):
+    """A row of panels per setting, of which the first ones are drawn; methods keep their looks."""
+    nine_settings(tmp_path)
     fake_run(
         tmp_path,
         None,
@@ -368,13 +373,7 @@ def test_settings_are_drawn_apart(tmp_path, caught):
 
 
 def test_a_setting_without_a_metric_makes_no_room_for_others(tmp_path, caught):
-    for rounds in range(1, 10):
-        fake_run(
-            tmp_path,
-            None,
-            "fedavg",
-            {"rounds": rounds},
-        )
+    nine_settings(tmp_path)
     for file in tmp_path.rglob("rounds.jsonl"):
         if "rounds: 1\n" in (file.parent / "config.yaml").read_text():
             edit(file, lambda text: text.replace('"train_loss"', '"other"'))
