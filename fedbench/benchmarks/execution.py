@@ -228,11 +228,18 @@ class PlannedEntry(BenchmarkContext):
 
         Raises:
             RequestError: If the method is unknown or has no search space, if it is the user's and
-                changes the setting, or if the baseline cannot run either, for example because data
-                are missing.
+                changes the setting, if the user's files widen the search of a method of fedbench,
+                or if the baseline cannot run either, for example because data are missing.
         """
         if self.is_own:
             self._check_own()
+        for axis in search_space(self.method, self.composer.config_dir, ()):
+            if axis.key not in self.axes:
+                raise RequestError(
+                    f"tune/{self.method}.yaml in {self.composer.config_dir}: {axis.key} is not "
+                    f"searched by {self.benchmark.label}, whose baselines have the same search "
+                    "everywhere; remove the file"
+                )
         try:
             weights = self._build()
         except RequestError as error:

@@ -105,7 +105,10 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
         choice("baseline", request.baseline, request.methods)
     measured = [name for name, metric in CATALOGUE.items() if metric.formula is None]
     own = {name for study in studies for name in study.config.metrics}
-    choice("metric", request.metric, [*measured, *sorted(own)])
+    metric = request.metric
+    if all(study.config.evaluate.held_out_clients for study in studies):
+        metric = metric.removeprefix("held_out_")
+    choice("metric", metric, [*measured, *sorted(own)])
 
 
 def _outlook(request: TuningRequest, rounds: int) -> str:

@@ -178,3 +178,15 @@ def test_a_searched_key_that_the_method_lacks_is_refused(tmp_path):
 
 def test_a_benchmark_may_name_its_methods(tiny):
     assert methods_of(tiny.benchmark) == ["fedavg", "fedprox", "afl"]
+
+
+def test_a_users_file_cannot_widen_the_search_of_a_baseline(tmp_path):
+    """Keys that the baseline's own file has are typed, so that only further ones matter."""
+    for space, refused in (("algo.mu: 5\n", False), ("local.momentum: 0,0.9\n", True)):
+        write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": space})
+        planned = context_of(tmp_path / "conf", tmp_path / "results").planned("whole", "fedprox")
+        if refused:
+            with pytest.raises(RequestError, match=r"local\.momentum is not searched by tiny@3"):
+                planned.refusal()
+        else:
+            assert planned.refusal() == ""

@@ -275,6 +275,15 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
     assert "done already" in "\n".join(again)
 
 
+def test_methods_are_compared_on_clients_that_never_train(fed, refuse):
+    typed = ["compare", "methods=fedavg,fedprox", "budget=1", "seeds=2", *SMALL]
+    typed.append("metric=held_out_accuracy_mean")
+    status, lines, err = fed(*typed, "evaluate.held_out_clients=3")
+    assert status == 0, err
+    assert "accuracy, held-out clients" in "\n".join(lines)
+    assert "held_out_accuracy_mean" in refuse(*typed)  # there are no such clients
+
+
 def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp_path):
     diverging = ["local.lr=1e29,1e30", "model=mlp", *DATA, "rounds=50", "--jobs", "1"]
     status, lines, _ = fed("tune", "algo=fedavg", "budget=2", *diverging)
