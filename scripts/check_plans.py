@@ -43,14 +43,14 @@ def is_ancestor(commit: str, other: str) -> bool:
 
 def commit_of(plan: Plan, file: Path) -> str | None:
     """Return the commit since which a plan has not changed; None if it is not committed."""
-    found = None
+    first = None
     for commit in git("log", "--format=%H", "--", str(file)).split():
         earlier = plans_in(at(commit, file))  # empty if it has been deleted and written again
         digests = {old.id: old.digest for old in earlier}
         if digests.get(plan.id) != plan.digest:
             break
-        found = commit
-    return found
+        first = commit
+    return first
 
 
 def decisive(paper: dict[str, Any], plan: Plan) -> dict[str, Any]:
@@ -211,11 +211,11 @@ def main() -> None:
     if git("rev-parse", "--is-shallow-repository").strip() == "true":
         print("plans cannot be checked in a shallow clone; run: git fetch --unshallow")
         return
-    here = Path.cwd()
-    found = list(faults(args.results.resolve().relative_to(here)))
-    for fault in found:
+    root = Path.cwd()
+    broken = list(faults(args.results.resolve().relative_to(root)))
+    for fault in broken:
         print(fault)
-    if found:
+    if broken:
         sys.exit(1)
     print("all published runs of plans follow them")
 

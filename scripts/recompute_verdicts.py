@@ -1299,20 +1299,20 @@ class Report:
         row: Fields,
     ) -> Iterator[Check]:
         """Yield the checks of a claim under the adopted reading."""
-        found = self.claims.judged(claim, contests, ADOPTED)
+        verdict = self.claims.judged(claim, contests, ADOPTED)
         name = f"{self.paper.id} {claim}"
-        yield Check("verdict", name, found.judged.word, row["verdict"])
+        yield Check("verdict", name, verdict.judged.word, row["verdict"])
         recomputed = {
-            "status": found.status,
-            "explored": found.explored,
+            "status": verdict.status,
+            "explored": verdict.explored,
             "counted": str(self.claims.counted(claim, contests)),
-            "counts": found.judged.counts,
-            "scaled": scaled(found.every),
+            "counts": verdict.judged.counts,
+            "scaled": scaled(verdict.every),
         }
         for key, value in recomputed.items():
             yield Check("other", f"{name}, {key}", value, row[key])
         reported = self._of_claim("comparisons", claim)
-        yield from _comparisons(name, found, reported)
+        yield from _comparisons(name, verdict, reported)
 
     def _readings(
         self,
@@ -1323,19 +1323,19 @@ class Report:
         for row in self._of_claim("readings", claim):
             reading = self._reading(row)
             try:
-                found = self.claims.judged(claim, contests, reading)
+                verdict = self.claims.judged(claim, contests, reading)
             except Unknown:
                 continue
             axes = [row[axis] for axis in AXES if row[axis]]
             name = ", ".join([f"{self.paper.id} {claim}", *axes])
             kind = "other" if row["adopted"] == "True" else "verdict"
-            yield Check(kind, name, found.judged.word, row["verdict"])
+            yield Check(kind, name, verdict.judged.word, row["verdict"])
             with_reduced = ""
-            if any(c.reduced for c in found.every):
-                with_reduced = judge(found.every).counts
+            if any(c.reduced for c in verdict.every):
+                with_reduced = judge(verdict.every).counts
             recomputed = {
-                "counts": found.judged.counts,
-                "scaled": scaled(found.every),
+                "counts": verdict.judged.counts,
+                "scaled": scaled(verdict.every),
                 "scaled_counts": with_reduced,
             }
             for key, value in recomputed.items():
@@ -1421,13 +1421,13 @@ class Report:
 
 def _comparisons(
     name: str,
-    found: Verdict,
+    verdict: Verdict,
     reported: Sequence[Fields],
 ) -> Iterator[Check]:
     """Yield the checks of each comparison of a claim."""
-    full = found.judged
-    with_reduced = judge(found.every, full.level)
-    rows = zip(found.every, reported, strict=True)
+    full = verdict.judged
+    with_reduced = judge(verdict.every, full.level)
+    rows = zip(verdict.every, reported, strict=True)
     for i, (c, row) in enumerate(rows):
         judged = with_reduced if c.reduced else full
         state = judged.states[i]

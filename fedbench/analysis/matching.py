@@ -180,11 +180,11 @@ def _value(
         )
         return reached if math.isfinite(reached) else None
     if metric.rounds is not None:
-        printed, here = run.meta["departures"].get("rounds", (1, 1))
+        printed, actual = run.meta["departures"].get("rounds", (1, 1))
         return mean_between(
             _curve(run, field),
             *metric.rounds,
-            here / printed,
+            actual / printed,
         )
     if which == "best":
         curve = _curve(run, field, kept=True)

@@ -248,12 +248,12 @@ def _published_entries(
 
 def _check_definition(published: Tree, own: Tree) -> None:
     """Raise a ValueError if two definitions of one version differ in more than their texts."""
-    found, expected = leaves(published), leaves(own)
-    for key in sorted(found.keys() | expected.keys()):
+    given, expected = leaves(published), leaves(own)
+    for key in sorted(given.keys() | expected.keys()):
         is_text = _TEXTS & set(key.split("."))
-        if not is_text and found.get(key) != expected.get(key):
+        if not is_text and given.get(key) != expected.get(key):
             raise ValueError(
-                f"{key} of its definition is {shown(found.get(key))} instead of "
+                f"{key} of its definition is {shown(given.get(key))} instead of "
                 f"{shown(expected.get(key))}, without another version"
             )
 

@@ -172,9 +172,9 @@ def _compared(
     if ends[0] != ends[1]:
         return result("differs", f"it is {ends[0]}, and {ends[1]} here")
 
-    here = numbers_of(repeated)
+    measured = numbers_of(repeated)
     published = numbers_of(one.run)
-    reason, difference = largest_difference(published, here)
+    reason, difference = largest_difference(published, measured)
     if not difference:
         return one
     environment = environment_of(repeated)
@@ -184,7 +184,8 @@ def _compared(
             changed.append(name)
     if changed:
         metrics = [
-            {name: numbers.get(name) for name in benchmark.metrics} for numbers in (published, here)
+            {name: numbers.get(name) for name in benchmark.metrics}
+            for numbers in (published, measured)
         ]
         reason, difference = largest_difference(*metrics)
         reason = f"{reason or 'other numbers'}, with another {', '.join(changed)}"
@@ -222,7 +223,7 @@ def numbers_of(run: Run) -> Fields:
 
 def largest_difference(
     published: Fields,
-    here: Fields,
+    repeated: Fields,
 ) -> tuple[str, float]:
     """Return the name of the number that differs most, and the difference.
 
@@ -231,20 +232,20 @@ def largest_difference(
     """
     where = ""
     largest = 0.0
-    for name in published | here:
-        difference = _difference(published.get(name), here.get(name))
+    for name in published | repeated:
+        difference = _difference(published.get(name), repeated.get(name))
         if difference > largest:
             where = name
             largest = difference
     return where, largest
 
 
-def _difference(published: Any, here: Any) -> float:
-    missing = [pd.isna(value) for value in (published, here)]
-    if all(missing) or published == here:
+def _difference(published: Any, repeated: Any) -> float:
+    missing = [pd.isna(value) for value in (published, repeated)]
+    if all(missing) or published == repeated:
         return 0.0
     if any(missing) or isinstance(published, str):
         return math.inf
-    if math.isinf(published) or math.isinf(here):
+    if math.isinf(published) or math.isinf(repeated):
         return math.inf
-    return float(abs(here - published) / max(1.0, abs(published)))
+    return float(abs(repeated - published) / max(1.0, abs(published)))

@@ -158,11 +158,11 @@ def _missing(
         wanted: The requested methods.
         entries: The published entries.
     """
-    there = {(entry.setting, entry.method) for entry in entries}
+    present = {(entry.setting, entry.method) for entry in entries}
     todo = []
     for setting in context.benchmark.settings:
         for method in dict.fromkeys([*wanted, *methods_of(context.benchmark)]):
-            if (setting, method) in there:
+            if (setting, method) in present:
                 continue
             planned = context.planned(setting, method)
             entry = planned.finished()

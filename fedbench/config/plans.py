@@ -138,12 +138,12 @@ def plans_in(text: str) -> tuple[Plan, ...]:
     names = [plan.id for plan in plans]
     if len(set(names)) < len(names):
         raise ValueError(f"two plans have the same id: {', '.join(names)}")
-    found = []
+    digested = []
     for plan, entry in zip(plans, content, strict=True):
         node = json.dumps(entry, sort_keys=True, default=str)
         digest = hashlib.sha256(node.encode()).hexdigest()
-        found.append(replace(plan, digest=digest[:16]))
-    return tuple(found)
+        digested.append(replace(plan, digest=digest[:16]))
+    return tuple(digested)
 
 
 @cache

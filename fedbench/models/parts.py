@@ -41,7 +41,7 @@ def tensors_of(
     """
     parameters = [name for name, _ in model.named_parameters()]
     names = [*parameters, *statistics]
-    found: set[str] = set()
+    selected: set[str] = set()
     for word in chosen:
         if word in ("head", "body"):
             head = _head(model, parameters, f"{key}={word}")
@@ -61,8 +61,8 @@ def tensors_of(
                 f"{key}: {word} names no parameter of {type(model).__name__}, which has {shown}; "
                 f"give one of the words {', '.join(WORDS)}, or a pattern such as {names[0]}"
             )
-        found |= some
-    return frozenset(found)
+        selected |= some
+    return frozenset(selected)
 
 
 def head_of(model: nn.Module) -> str | None:

@@ -370,8 +370,8 @@ def _text(
 
 def _claims_on(report: PaperReport, parts: Sequence[str]) -> list[str]:
     """Return the claims of a paper that are tested on the given parts, with their verdicts."""
-    here = f"{report.paper.id}/"
-    ids = [part.removeprefix(here) for part in parts if part.startswith(here)]
+    prefix = f"{report.paper.id}/"
+    ids = [part.removeprefix(prefix) for part in parts if part.startswith(prefix)]
     texts = []
     for claim, readings in report.claims:
         check = repr(claim.check)

@@ -149,10 +149,10 @@ class Bundle:
             ValueError: If the file is too large, outside the folder or another file.
         """
         content = _content(self._place, name, most_bytes)
-        found = _sha256(content)
-        if found != digest:
+        actual = _sha256(content)
+        if actual != digest:
             raise ValueError(
-                f"{name} is not the file that {MANIFEST} was written for: its SHA-256 is {found} "
+                f"{name} is not the file that {MANIFEST} was written for: its SHA-256 is {actual} "
                 f"instead of {digest}"
             )
         if _has_runs(name):

@@ -29,10 +29,10 @@ CLIENTS = {"c": "c_i_params_list", "drift": "h_params_list"}
 SERVER = {"c": "c_params_list", "v": "v"}
 
 
-def found(server, fields, pick=lambda value: value):
+def fields_of(server, fields, pick=lambda value: value):
     """Return the values of those fields that a server has."""
-    there = {name: getattr(server, field, None) for name, field in fields.items()}
-    return {name: flat([pick(value)]) for name, value in there.items() if value is not None}
+    values = {name: getattr(server, field, None) for name, field in fields.items()}
+    return {name: flat([pick(value)]) for name, value in values.items() if value is not None}
 
 
 class Log:
@@ -57,7 +57,7 @@ class Log:
         """Send a client what it needs."""
         self.send(k, average)
         given = SimpleNamespace(**self.server.comm_vecs)
-        received = found(given, {"w": "Params_list", "m": "Client_momentum"})
+        received = fields_of(given, {"w": "Params_list", "m": "Client_momentum"})
         self.now = {"receives": received, "steps": {"w": []}}
         self.states[-1]["clients"][int(k)] = self.now
         self.pairs = batches(self.data, self.schedule[len(self.states) - 1], k)
@@ -75,12 +75,12 @@ class Log:
         """Let the server use what a client sent."""
         self.kept(k, received)
         self.now["upload"] = {"delta": -flat([received["local_update_list"]])}
-        self.now["state"] = found(self.server, CLIENTS, lambda values: values[k])
+        self.now["state"] = fields_of(self.server, CLIENTS, lambda values: values[k])
 
     def end_round(self, t, cohort):
         """Record the server."""
         w = flat([self.server.server_model_params_list])
-        self.states[-1] |= {"server": {"w": w, **found(self.server, SERVER)}, "model": w}
+        self.states[-1] |= {"server": {"w": w, **fields_of(self.server, SERVER)}, "model": w}
 
 
 def method(name, options, **only):

@@ -25,7 +25,7 @@ SCRIPT = "viewer.js"
 
 def run_page(path: Path, root: Path) -> str:
     """Return the page of the run in a directory below ``root``."""
-    status, found = viewed(path)
+    status, read = viewed(path)
     values: dict[str, Any] = {
         "setting": "run",
         "title": path.name,
@@ -35,7 +35,7 @@ def run_page(path: Path, root: Path) -> str:
         "numbers": {},
         "departures": {},
         "config": {},
-        **found,
+        **read,
     }
     files = []
     for file in sorted(filter(_is_shown, path.iterdir())):
