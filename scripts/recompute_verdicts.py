@@ -1086,15 +1086,16 @@ class Claims:
     ) -> "Verdict":
         """Return the verdict on a claim under a reading.
 
-        The planned runs are used for all readings if they decide the adopted one.
+        The planned runs are used for all readings if they decide the adopted one, or if the
+        exploratory ones do not decide it either.
         """
         first = self._first_plan(claim)
         if first is not None:
             plan, runs = first
             level = ALPHA / plan.looks
             adopted = self._judged(contests, ADOPTED, runs, level)
-            if adopted.judged.word != NOT_RUN:
-                explored = self._judged(contests, ADOPTED, self.exploratory, ALPHA)
+            explored = self._judged(contests, ADOPTED, self.exploratory, ALPHA)
+            if adopted.judged.word != NOT_RUN or explored.judged.word == NOT_RUN:
                 confirmed = self._judged(contests, reading, runs, level)
                 return confirmed._replace(explored=explored.judged.word)
         return self._judged(contests, reading, self.exploratory, ALPHA)

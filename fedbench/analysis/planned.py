@@ -93,16 +93,17 @@ class PlannedEvidence:
     def judge(self, claim: Claim) -> Readings:
         """Return the verdict on a claim under each reading, from planned runs if they decide it.
 
-        A confirmed verdict also has the word of the exploratory one.
+        If no runs decide it, the comparisons are those of its plan. A confirmed verdict also has
+        the word of the exploratory one.
         """
         for id, evidence in self.complete.items():
             plan = self._plans[id]
             if not self._unchanged(claim, plan):
                 continue
             readings = judge_readings(claim, evidence, plan.variants)
-            if readings[ADOPTED].word == "not run":
-                continue
             before = judge(claim, self.explored).word
+            if readings[ADOPTED].word == "not run" != before:
+                continue
             confirmed = {}
             for reading, verdict in readings.items():
                 confirmed[reading] = replace(verdict, confirmed=id, explored=before)

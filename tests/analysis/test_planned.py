@@ -238,11 +238,22 @@ def test_a_claim_that_needs_further_experiments_is_exploratory(write, verdict):
     """The plan has setup one, and the exploratory runs are of both."""
     write("new", 0.1)
     write("old")
-    assert verdict(setups=("one", "two"))[1] == ""
     for setup in ("one", "two"):
         write("new", 0.1, plan=None, seeds=range(6), setup=setup)
         write("old", plan=None, seeds=range(6), setup=setup)
     assert verdict(setups=("one", "two")) == EXPLORATORY
+
+
+def test_a_claim_that_no_runs_decide_has_the_comparisons_of_its_plan(write, explored, evidence):
+    """Neither the plan nor the exploratory runs have setup two."""
+    write("new", 0.2)
+    write("old")
+    verdict = evidence().judge(claim("one", "two"))[ADOPTED]
+    assert (verdict.word, verdict.explored) == ("not run", "not run")
+    one, two = verdict.comparisons
+    assert set(one.differences) == set(range(10, 16))
+    assert min(one.differences.values()) > 0.15
+    assert two.differences == {}
 
 
 @pytest.mark.parametrize(("looks", "word"), [(1, "holds"), (2, "undecided")])
