@@ -79,9 +79,14 @@ class Judged:
 
     @property
     def standing(self) -> str:
-        """The word of a verdict with its status and settings: ``holds, confirmed, as printed``."""
+        """The word of a verdict with its status and settings: ``holds, confirmed, as printed``.
+
+        A claim whose comparisons have partly been run says whether a plan asked for them.
+        """
         partly = self.word == "not run" and " run: " in self.counts
         words = ["partly run" if partly else self.word]
+        if partly and self.confirmed:
+            words.append("planned")
         if self.status:
             words += [self.status, self.settings]
         return ", ".join(filter(None, words))
