@@ -1,6 +1,7 @@
 """The page of a benchmark, and its table on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from math import isinf
 from pathlib import Path
@@ -116,7 +117,7 @@ def benchmark_text(
 
 
 class _View:
-    """The values of the page.
+    """The values of the page, which has the settings with entries.
 
     Args:
         benchmark: The benchmark.
@@ -130,6 +131,10 @@ class _View:
         entries: Sequence[Entry],
         own: Sequence[str],
     ) -> None:
+        present = {entry.setting for entry in entries}
+        settings = {name: s for name, s in benchmark.settings.items() if name in present}
+        self.without_runs = benchmark.settings.keys() - present
+        benchmark = replace(benchmark, settings=settings)
         self.benchmark = benchmark
         self.entries = entries
         self.judged = [metric_info(metric) for metric in benchmark.metrics[:2]]

@@ -170,11 +170,16 @@ def test_the_text_has_the_leads_of_the_method_of_its_own_or_those_over_the_basel
 
 
 def test_without_held_out_runs_and_with_one_setting(tmp_path):
+    """The page is that of a benchmark with this setting alone, and names the other one."""
     made = [type(e)(**vars(e) | {"held_out": ()}) for e in entries() if e.setting == "one"]
-    settings = {"one": benchmark().settings["one"]}
-    text = write_benchmark(benchmark(settings=settings), made, [], tmp_path).read_text()
+    text = write_benchmark(benchmark(), made, [], tmp_path / "both").read_text()
     assert "Average ranks" not in text
     assert "held out:" not in text
+    note = '<p class="caption">Without runs here, and left out below: two.</p>\n'
+    settings = {"one": benchmark().settings["one"]}
+    alone = write_benchmark(benchmark(settings=settings), made, [], tmp_path / "one")
+    assert text.count(note) == 1
+    assert text.replace(note, "\n") == alone.read_text()
 
 
 # ---- in a browser
