@@ -96,18 +96,20 @@ class PlannedEvidence:
         If no runs decide it, the comparisons are those of its plan. A confirmed verdict also has
         the word of the exploratory one.
         """
+        before = judge(claim, self.explored).word
+        partial: Readings = {}
         for id, evidence in self.complete.items():
             plan = self._plans[id]
             if not self._unchanged(claim, plan):
                 continue
-            readings = judge_readings(claim, evidence, plan.variants)
-            before = judge(claim, self.explored).word
-            if readings[ADOPTED].word == "not run" != before:
-                continue
-            confirmed = {}
-            for reading, verdict in readings.items():
-                confirmed[reading] = replace(verdict, confirmed=id, explored=before)
-            return confirmed
+            readings = {}
+            for reading, verdict in judge_readings(claim, evidence, plan.variants).items():
+                readings[reading] = replace(verdict, confirmed=id, explored=before)
+            if readings[ADOPTED].word != "not run":
+                return readings
+            partial = partial or readings
+        if partial and before == "not run":
+            return partial
         return judge_readings(claim, self.explored)
 
     def _unchanged(self, claim: Claim, plan: Plan) -> bool:

@@ -236,8 +236,8 @@ class PlannedEntry(BenchmarkContext):
         for axis in search_space(self.method, self.composer.config_dir, ()):
             if axis.key not in self.axes:
                 raise RequestError(
-                    f"tune/{self.method}.yaml in {self.composer.config_dir}: {axis.key} is not "
-                    f"searched by {self.benchmark.label}, whose baselines have the same search "
+                    f"tune/{self.method}.yaml in {self.composer.config_dir}: {axis.key} is not in "
+                    f"the search of {self.method} in {self.benchmark.label}, which is the same "
                     "everywhere; remove the file"
                 )
         try:

@@ -175,7 +175,9 @@ def _execute(
     with_data = [result for result in unfinished if result.error not in faults.values()]
     if unfinished:
         without = len(unfinished) - len(with_data)
-        print(f"\n{len(unfinished)} of {len(runs)} runs have no result, {without} for lack of data")
+        print(
+            f"\n{len(unfinished)} of {len(runs)} runs did not succeed, {without} for lack of data"
+        )
     for result in with_data:
         print(f"{' '.join(result.overrides)}: {result.error or result.status}")
     return CommandResult(1 if with_data or left_out else 0, folder / "report" / PAGE)

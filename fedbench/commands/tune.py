@@ -18,7 +18,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
 from fedbench.core.errors import RequestError
-from fedbench.core.metrics import CATALOGUE
+from fedbench.core.metrics import CATALOGUE, over_clients
 from fedbench.core.validation import choice
 from fedbench.reports.comparison import compared_text
 from fedbench.reports.filters import plural
@@ -105,10 +105,9 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
         choice("baseline", request.baseline, request.methods)
     measured = [name for name, metric in CATALOGUE.items() if metric.formula is None]
     own = {name for study in studies for name in study.config.metrics}
-    metric = request.metric
     if all(study.config.evaluate.held_out_clients for study in studies):
-        metric = metric.removeprefix("held_out_")
-    choice("metric", metric, [*measured, *sorted(own)])
+        measured += [f"held_out_{name}" for name in measured if over_clients(name)]
+    choice("metric", request.metric, [*measured, *sorted(own)])
 
 
 def _outlook(request: TuningRequest, rounds: int) -> str:

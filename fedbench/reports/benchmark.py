@@ -178,8 +178,13 @@ class _View:
                 yield side, setting, results
 
     def scores(self, side: str, metric: str) -> dict[str, list[float]]:
-        """Return the scores of all methods in all settings, in the displayed unit."""
-        return scores_of(self.sides[side].values(), metric)
+        """Return the scores of all methods in the displayed unit.
+
+        Settings in which the baseline has not been run are left out.
+        """
+        results = self.sides[side].values()
+        compared = [one for one in results if self.benchmark.baseline in one]
+        return scores_of(compared or results, metric)
 
     def leads(self, method: str, over: bool = False) -> Leads:
         """Return the leads of all other methods over one, or of the one over the others."""

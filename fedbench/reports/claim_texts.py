@@ -262,8 +262,7 @@ def effect_text(verdict: Verdict) -> str:
     text = f"{worst.label}: {lead_text(worst)}{between} over {pairs_text(worst)}"
     if not worst.mean:
         return text
-    low, high = worst.low or 0, worst.high or 0
-    if low < 0 < high:
+    if worst.state == "open":
         return f"{text}, open"
     side = "against" if worst.mean < 0 else "for"
     return f"{text}, {side} the claim"

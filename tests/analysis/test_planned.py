@@ -256,6 +256,18 @@ def test_a_claim_that_no_runs_decide_has_the_comparisons_of_its_plan(write, expl
     assert two.differences == {}
 
 
+def test_a_later_plan_that_decides_a_claim_comes_before_one_that_does_not(write, evidence):
+    """The first has setup one alone, the second both setups."""
+    second = plan_of(id="p2", experiments=["made_up/one", "made_up/two"], seeds=[20, 25])
+    write("new", 0.1)
+    write("old")
+    for setup in ("one", "two"):
+        for algo, ahead in (("new", 0.1), ("old", 0.0)):
+            write(algo, ahead, second, second.every_seed, setup=setup)
+    verdict = evidence(PLAN, second).judge(claim("one", "two"))[ADOPTED]
+    assert (verdict.word, verdict.confirmed) == ("holds", "p2")
+
+
 @pytest.mark.parametrize(("looks", "word"), [(1, "holds"), (2, "undecided")])
 def test_the_level_is_divided_by_the_number_of_looks(write, evidence, looks, word):
     """Ahead on all of five splits: 1 / 32 is at most 0.05, but not at most 0.025."""

@@ -293,7 +293,7 @@ def test_the_command_runs_what_plans_ask_for_and_records_their_digests(
     chosen = ["adafedadam/table4", "--profile", "full", "--experiment", SETUPS[0]]
     status, out, _ = call("reproduce", *chosen, "--jobs", "1", f"results_dir={results}")
     assert status == 1
-    assert "8 of 8 runs have no result" in out
+    assert "8 of 8 runs did not succeed" in out
     digests = {plan.id: plan.digest for plan in plans_of(results, "adafedadam")}
     asking = {10: ["p1"], 11: ["p1"], 12: ["p1", "p2"], 13: ["p2"]}
     metas = [meta_of(path.parent) for path in results.rglob("meta.json")]
@@ -554,7 +554,7 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
     results = tmp_path / "results"
     assert status == 1
     assert states(results) == ["done", "failed", "done"]
-    assert "1 of 3 runs have no result, 0 for lack of data\n" in out
+    assert "1 of 3 runs did not succeed, 0 for lack of data\n" in out
     assert out.endswith("seed=0: RuntimeError: no such\n    luck & 100 %\n")
     table = results / "report" / "tables" / "adafedadam_table4.md"
     assert "- AdaFedAdam: seed 0 failed; RuntimeError: no such luck & 100 %" in table.read_text()
@@ -579,7 +579,7 @@ def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures):
     for name in experiments - {SETUPS[0]}:
         assert err.count(f"no data for {name}: ") == 1
     assert err.count("data.download=false") == 3
-    assert out.endswith("15 of 20 runs have no result, 15 for lack of data\n")
+    assert out.endswith("15 of 20 runs did not succeed, 15 for lack of data\n")
     assert not (tmp_path / "nothing").exists()
 
 
@@ -619,4 +619,4 @@ def test_a_failure_in_another_process_is_reported(tmp_path, done, no_report, how
     for setup, file in models(tmp_path).items():
         assert file.read_bytes() == models(done.results)[setup].read_bytes()
     message = f"results_dir={tmp_path} cannot be written to"
-    assert message in out.rpartition("1 of 3 runs have no result")[2]
+    assert message in out.rpartition("1 of 3 runs did not succeed")[2]
