@@ -186,9 +186,7 @@ def test_a_users_file_cannot_widen_the_search_of_a_baseline(tmp_path):
         write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": space})
         planned = context_of(tmp_path / "conf", tmp_path / "results").planned("whole", "fedprox")
         if refused:
-            with pytest.raises(
-                RequestError, match=r"momentum is not in the search of fedprox"
-            ):
+            with pytest.raises(RequestError, match=r"momentum is not in the search of fedprox"):
                 planned.refusal()
         else:
             assert planned.refusal() == ""

@@ -182,6 +182,20 @@ def test_without_held_out_runs_and_with_one_setting(tmp_path):
     assert text.replace(note, "\n") == alone.read_text()
 
 
+def test_ranks_are_over_the_settings_in_which_the_baseline_has_been_run():
+    """Runs of the own method alone in the second setting change no rank."""
+
+    def ranks(kept):
+        rows = _View(benchmark(), kept, ["own"]).rank_table().rows
+        return {row[0].text: row[1].text for row in rows}
+
+    one = [entry for entry in entries() if entry.setting == "one"]
+    (own,) = (entry for entry in entries() if (entry.setting, entry.method) == ("two", "own"))
+    assert ranks(one)["▸ own"] == "1.00"
+    assert len(ranks(one)) > 3
+    assert ranks([*one, own]) == ranks(one)
+
+
 # ---- in a browser
 
 

@@ -14,6 +14,7 @@ from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
 from fedbench.reports.claim_texts import (
     counts_text,
+    effect_text,
     interval_text,
     judged,
     lead_text,
@@ -152,6 +153,22 @@ def test_a_verdict_names_the_settings_of_its_runs(runs, settings, standing):
     shown = judged(CLAIM, {ADOPTED: verdict}, PAPER)
     assert shown.settings == verdict.settings == settings
     assert shown.standing == standing
+
+
+def test_a_partly_run_claim_says_whether_a_plan_asked_for_the_runs():
+    partly = decide([lead(1), NOT_RUN])
+    for plan, standing in (("", "partly run"), ("p1", "partly run, planned")):
+        shown = judged(CLAIM, {ADOPTED: replace(partly, confirmed=plan)}, PAPER)
+        assert shown.standing == standing
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "end"),
+    [(1, 10, "for the claim"), (-1, 10, "against the claim"), (1, 4, "open"), (-1, 4, "open")],
+)
+def test_an_effect_is_open_unless_it_is_shown_or_refuted(size, n, end):
+    """On four splits p is at least 1/16, although all leads have the same sign."""
+    assert effect_text(decide([lead(size, n)])).endswith(f", {end}")
 
 
 def test_parts_share_their_settings():
