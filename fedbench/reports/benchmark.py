@@ -180,7 +180,7 @@ class _View:
     def scores(self, side: str, metric: str) -> dict[str, list[float]]:
         """Return the scores of all methods in the displayed unit.
 
-        Settings in which the baseline has not been run are left out.
+        Settings without the baseline are left out, unless it is missing in all of them.
         """
         results = self.sides[side].values()
         compared = [one for one in results if self.benchmark.baseline in one]
