@@ -236,6 +236,18 @@ def test_an_experiment_of_your_own(fed, tmp_path):
         assert run.meta["departures"] == {"local.momentum": [0.9, 0.5], "rounds": [30, 1]}
 
 
+def test_presets_for_a_method_that_does_not_exist_are_refused(fed, tmp_path):
+    """A misspelt method would otherwise run without its values."""
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    lines = "# @package _global_", "presets:", "  fedproxx: {mu: 1.0}"
+    (folder / "misspelt.yaml").write_text("\n".join(lines))
+    keys = ["--config-dir", str(tmp_path / "own"), "experiment=misspelt", "--cfg", "job"]
+    status, out, err = fed(*keys)
+    assert (status, out) == (2, [])
+    assert "presets.fedproxx: there is no method fedproxx; did you mean fedprox?" in err
+
+
 def test_the_documentation_shows_the_experiment():
     file = (OWN / "experiment" / "wheel_momentum.yaml").read_text()
     assert f"```yaml\n{file}```" in (ROOT / "docs" / "own_parts.md").read_text()

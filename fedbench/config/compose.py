@@ -27,6 +27,7 @@ from fedbench.config.overrides import (
     CONFIG_DIR,
     GROUPS,
     Override,
+    choice_files,
     options,
     parse_overrides,
     quoted,
@@ -34,7 +35,7 @@ from fedbench.config.overrides import (
 from fedbench.config.plans import digests_of
 from fedbench.config.schema import Choices, RunConfig, parse
 from fedbench.core.config_values import Tree, leaves
-from fedbench.core.errors import RequestError, WrongValue, typed
+from fedbench.core.errors import RequestError, WrongValue, nearest, typed
 
 # a configuration and the choice in each config group
 Composed = tuple[Tree, dict[str, str | None]]
@@ -187,6 +188,11 @@ class Composer:
         except KeyError:
             tree, choices = self._by_hydra("config", tuple(o.text for o in overrides))
         merged = merge_presets(tree, str(choices["algo"]), _set_keys(overrides))
+        methods = choice_files("algo", self.config_dir)
+        for name in tree.get("presets") or ():
+            if name not in methods:
+                hint = nearest(str(name), methods)
+                raise RequestError(f"presets.{name}: there is no method {name}{hint}")
         for group in ADDITIONS:
             if not merged[group]:
                 del merged[group]

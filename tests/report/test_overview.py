@@ -57,7 +57,7 @@ GIVEN = {
     "supported by printed numbers": [Verdict("holds", "", "print")],
     "contradicted by printed numbers": [Verdict("fails", "", "print")],
 }
-for word, confirmed in (("hold", 2), ("fail", 1)):
+for word, confirmed in (("hold", 2), ("fail", 1), ("not counted", 1)):
     for place in range(confirmed):
         GIVEN[word][place] = replace(GIVEN[word][place], confirmed="p1", explored="undecided")
 VERDICTS = [verdict for verdicts in GIVEN.values() for verdict in verdicts]
@@ -148,7 +148,16 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
 def test_the_word_of_a_confirmed_verdict_stands_with_that_of_the_exploratory_one(shelf):
     text = text_of(shelf.page)
     assert text.count("holds, confirmed, as printed: 1 of 1 shown") == 2
-    assert text.count("; plan p1; exploratory before: undecided") == 3
+    assert text.count("; plan p1; exploratory before: undecided") == 4
+
+
+def test_a_planned_verdict_that_is_not_counted_begins_with_these_words(shelf):
+    text = text_of(part(shelf.front, 'id="words-head"', "</section>"))
+    assert "5 further verdicts on FedCAda, and 1 not counted" in text
+    beginning, _, end = text.partition("not counted (undecided, confirmed, as printed)")
+    assert "FedAdam, FedAMS, FedSps and FAFED stay below FedAvg" in end
+    assert "Not counted: could not hold with 3 splits (5 needed)." in end
+    assert "(undecided, " not in beginning
 
 
 @pytest.mark.parametrize("name", ["front", "page"])
