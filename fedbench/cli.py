@@ -103,6 +103,8 @@ def _execute(typed: list[str], debug: bool) -> int:
     args, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         raise _unknown_argument(parser, unknown[0])
+    if sum(word.partition("=")[0] in ("--config-dir", "-cd") for word in rest) > 1:
+        raise RequestError("--config-dir is given twice; copy the files to one directory")
     several = "multirun" in args or "on" in args
     if several and ("cfg" in args or "resolve" in args):
         raise RequestError("--cfg and --resolve show a single run; remove -m and --on")

@@ -7,15 +7,18 @@ A run that carries the digest of a plan must come from an unchanged checkout of 
 contains the plan as it is now and the experiments as they were then. Since the commit of the plan,
 nothing in the paper's file may have changed that decides which runs belong to a row and which
 number is read from them, and nothing in the functions and constants that planned functions use.
-Every plan must be committed, and a claim is in one plan only.
+Every plan must be committed, and a claim is in one plan only. A plan whose published runs carry
+another digest must have been amended since, and the runs of a plan whose claims are published as
+confirmed must have all planned seeds.
 """
 
 import argparse
 import ast
+import csv
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -168,22 +171,73 @@ def faults_of_run(
         yield f"comes from {head[:8]}, {fault}"
 
 
-def faults_of_plan(
+def unamended(
     plan: Plan,
     file: Path,
     runs: Iterable[Run],
 ) -> Iterator[str]:
-    """Yield the faults of a plan and of the runs that carry its digest."""
+    """Yield the digests of runs after which a plan has changed without an amendment."""
+    carried = {run.meta.get("plans", {}).get(plan.id) for run in runs} - {None, plan.digest}
+    if not carried:
+        return
+    amendments: dict[str, int] = {}
+    for commit in git("log", "--format=%H", "--", str(file)).split():
+        for old in plans_in(at(commit, file)):
+            if old.id == plan.id:
+                amendments[old.digest] = len(old.amendments)
+    for digest in sorted(carried):
+        if digest not in amendments:
+            yield f"runs carry the digest {digest}, which it never had"
+        elif len(plan.amendments) <= amendments[digest]:
+            yield f"it has changed since its runs ({digest}) without an amendment"
+
+
+def confirmed_claims(report: Path, plan: Plan) -> list[str]:
+    """Return the claims of a plan that a report publishes as confirmed."""
+    table = report / "tables" / f"{report.name}_claims.csv"
+    if not table.is_file():
+        return []
+    with table.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    return [row["id"] for row in rows if row["status"] == "confirmed" and row["id"] in plan.claims]
+
+
+def missing_runs(plan: Plan, runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the settings of a plan without runs for all planned seeds; one line if none has any."""
+    seeds = defaultdict(set)
+    for run in runs:
+        if run.meta.get("plans", {}).get(plan.id) == plan.digest:
+            seeds[Path(run.path).parent].add(run.meta["seed"])
+    if not seeds:
+        yield "no run carries its digest"
+    for setting, present in sorted(seeds.items()):
+        missing = sorted(set(plan.every_seed) - present)
+        if missing:
+            yield f"{setting} lacks seeds {', '.join(map(str, missing))}"
+
+
+def faults_of_plan(
+    plan: Plan,
+    file: Path,
+    runs: Sequence[Run],
+    report: Path,
+) -> Iterator[str]:
+    """Yield the faults of a plan, of the runs that carry its digest, and of published verdicts."""
     commit = commit_of(plan, file)
     if commit is None:
         yield " is not committed as it is"
         return
     for change in changes_since(commit, file.stem, plan):
         yield f": {change}"
+    for change in unamended(plan, file, runs):
+        yield f": {change}"
     for run in runs:
         if run.meta.get("plans", {}).get(plan.id) == plan.digest:
             for fault in faults_of_run(run, plan, commit):
                 yield f": {run.path} {fault}"
+    if claims := confirmed_claims(report, plan):
+        for fault in missing_runs(plan, runs):
+            yield f": {fault}, but it is published as having confirmed {', '.join(claims)}"
 
 
 def faults(results: Path) -> Iterator[str]:
@@ -199,7 +253,7 @@ def faults(results: Path) -> Iterator[str]:
         bundle = results / "published" / file.stem
         runs = list(Bundle(bundle).runs()) if is_bundle(bundle) else []
         for plan in plans:
-            for fault in faults_of_plan(plan, file, runs):
+            for fault in faults_of_plan(plan, file, runs, bundle):
                 yield f"{file}: {plan.id}{fault}"
 
 

@@ -137,14 +137,55 @@ def test_a_plan_that_has_changed_after_the_run(faults, planned):
     would need a commit that has the present plan.
     """
     changed = PLAN | {"looks": 2}
+    (before,) = plans_in(yaml.safe_dump([PLAN]))
     later = commit(changed)
-    assert faults() == []
+    assert faults() == [f": it has changed since its runs ({before.digest}) without an amendment"]
     lacks = f": run comes from {planned[:8]}, which lacks the plan"
     assert faults(changed) == [lacks]
     assert faults(changed, head=later) == []
     back = commit()  # the plan is in force since this commit alone
     assert faults() == [lacks]
     assert faults(head=back) == []
+
+
+AMENDED = {"date": "2026-01-03", "reason": "r", "before": "holds", "after": "not run"}
+
+
+def test_an_amended_plan_may_have_runs_from_before(faults):
+    commit(PLAN | {"looks": 2, "amendments": [AMENDED]})
+    assert faults() == []
+
+
+def test_a_digest_that_a_plan_never_had_is_a_fault(faults):
+    never = PLAN | {"looks": 3}
+    (other,) = plans_in(yaml.safe_dump([never]))
+    assert faults(never) == [f": runs carry the digest {other.digest}, which it never had"]
+
+
+def published(*rows):
+    """Publish verdicts, each the id of a claim and its status."""
+    table = Path("results/published/made_up/tables/made_up_claims.csv")
+    table.parent.mkdir(parents=True)
+    lines = [",".join(row) for row in rows]
+    table.write_text("\n".join(["id,status", *lines, ""]))
+
+
+def test_a_confirmed_claim_needs_all_planned_seeds(faults):
+    published(("c01", "confirmed"), ("c02", "confirmed"))
+    lacks = ": . lacks seeds 11, 12, 13, 14, 15, but it is published as having confirmed c01"
+    assert faults() == [lacks]
+
+
+def test_a_confirmed_claim_needs_runs_of_the_plan(faults, planned):
+    published(("c01", "confirmed"))
+    changed = PLAN | {"looks": 2, "amendments": [AMENDED]}
+    commit(changed)
+    assert faults() == [": no run carries its digest, but it is published as having confirmed c01"]
+
+
+def test_an_exploratory_claim_needs_none(faults):
+    published(("c01", "exploratory"))
+    assert faults() == []
 
 
 @pytest.mark.parametrize("head", ["0" * 40, None])

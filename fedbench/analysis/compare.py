@@ -72,8 +72,8 @@ class ComparedBlock(SeedBlock):
         unpaired: Pairs of methods that share no seed and are therefore not tested.
         short: Numbers of paired seeds that are too small for any verdict.
         without_baseline: Whether the baseline has no runs in this block.
-        unequal: Values of each local-solver key in which methods differ, by key and method; keys
-            shown in the methods' names are left out.
+        unequal: Values of the clients' weights and of each local-solver key in which methods
+            differ, by key and method; keys shown in the methods' names are left out.
     """
 
     numbers: dict[str, Cell]
@@ -276,7 +276,7 @@ def _compared(
 
 
 def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
-    """Return the values of the local-solver keys in which methods differ, by key and method.
+    """Return the values of weights and local-solver keys in which methods differ, by method.
 
     Keys shown in the methods' names are left out.
     """
@@ -287,6 +287,14 @@ def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
         if key.startswith("local.") and not shown:
             values = {name: facts.get(key) for name, facts in methods.items()}
             unequal[key] = {name: config_value(value) for name, value in values.items()}
+
+    weights = {}
+    for name in methods:  # the facts of a setting may lack the default
+        weight = rows[name].runs[0].flat.get("algo.weights")
+        if weight and " algo.weights=" not in name:
+            weights[name] = weight
+    if len(set(weights.values())) > 1:
+        unequal["algo.weights"] = weights
     return unequal
 
 

@@ -26,11 +26,9 @@ from fedbench.runs.executors.base import Executor, RunBatch, RunResult
 from fedbench.runs.run import DamagedRun, Run, read_run
 from fedbench.tuning.request import read_request
 from fedbench.tuning.search import Study
-from fedbench.tuning.space import Values, search_space
+from fedbench.tuning.space import Values, search_space, weight_overrides
 
 RATE = "local.lr"
-# keys that choose between weights by size and uniform ones
-_WEIGHTS = ("algo.weights", "algo.prior")
 
 
 def methods_of(benchmark: Benchmark) -> list[str]:
@@ -133,10 +131,7 @@ class PlannedEntry(BenchmarkContext):
     @property
     def fixed(self) -> list[str]:
         """The overrides of every run; a method with a rule of its own has none for the weights."""
-        weights = []
-        for key in _WEIGHTS:
-            if self.defaults.get(key) in ("size", "uniform"):
-                weights.append(f"{key}={self.benchmark.weights}")
+        weights = weight_overrides(self.defaults, self.benchmark.weights)
         results_dir = f"results_dir={as_value(str(self.folder / self.name))}"
         return [*self.choices, *weights, *self.overrides, results_dir]
 

@@ -68,7 +68,8 @@ def _facts(run: Run) -> Iterator[str]:
         f"fedbench {versions.get('fedbench', '?')}, "
         f"torch {versions.get('torch', '?')}, {meta.get('device')}"
     )
-    yield f"  fedbench {shlex.join(meta.get('overrides', []))}"
+    own = "--config-dir DIR " if meta.get("code") else ""
+    yield f"  fedbench {own}{shlex.join(meta.get('overrides', []))}"
     for key, (experiment, value) in meta.get("departures", {}).items():
         yield f"  {keys_text({key: value})} (the experiment has {keys_text({key: experiment})})"
     yield f"  {run.path / 'config.yaml'} has every key"

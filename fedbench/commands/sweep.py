@@ -7,6 +7,7 @@ from pathlib import Path
 from fedbench.commands.result import CommandResult, print_errors, readable_runs
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides, warn_of_replaced
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.cached_run import is_cached, writing_results
 from fedbench.runs.executors.base import Executor, RunBatch, RunResult
@@ -65,14 +66,14 @@ def execute(
     finally:  # also on Ctrl-C
         places = {config.overrides: place for place, config in enumerate(configs)}
         results = sorted(batch.results, key=lambda result: places[result.overrides])
-        outcome = _summarise(results, config_dir, configs[0].results_dir, bool(launcher))
+        outcome = _summarise(results, config_dir, configs, bool(launcher))
     return outcome
 
 
 def _summarise(
     results: Sequence[RunResult],
     config_dir: Path | None,
-    folder: Path,
+    configs: Sequence[RunConfig],
     launched: bool,
 ) -> CommandResult:
     """Print the results of a sweep and return its result.
@@ -80,7 +81,7 @@ def _summarise(
     Args:
         results: The results of the runs.
         config_dir: The user's directory with config files and modules.
-        folder: Directory of the results.
+        configs: The configurations of the sweep, some of which may have no result.
         launched: Whether a Hydra launcher executed the runs. Such runs print nothing in this
             process.
     """
@@ -90,12 +91,15 @@ def _summarise(
         refused = all(result.status == "refused" for result in results)
         return CommandResult(2 if refused else 1)
 
-    if launched or len(results) > 1:  # the last line of a single run is its path
+    if launched or len(configs) > 1:  # the last line of a single run is its path
         from fedbench.analysis.build_tables import summary_tables
         from fedbench.reports.summary_table import summary_text  # late, as it imports pandas
 
         print(f"\n{summary_text(summary_tables(runs))}\n")
-        report = shlex.join(["fedbench", "report", str(folder)])
+        ended = sum(r.status not in ("failed", "interrupted") for r in results)
+        if ended < len(configs):
+            print(f"{ended} of {len(configs)} runs have ended; the same command trains the others")
+        report = shlex.join(["fedbench", "report", str(configs[0].results_dir)])
         print(f"next: {report}  # page, figures; --compare algo for tests")
     done = all(result.status == "done" for result in results)
     return CommandResult(0 if done else 1, runs=tuple(run for run in runs if run.done))

@@ -96,7 +96,7 @@ def execute(
 
 
 def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
-    """Refuse an unknown baseline or metric.
+    """Refuse an unknown baseline or metric, and tell whether the clients' weights differ.
 
     Raises:
         RequestError: If the baseline is not one of the methods, or the metric is not measured.
@@ -108,6 +108,17 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
     if all(study.config.evaluate.held_out_clients for study in studies):
         measured += [f"held_out_{name}" for name in measured if over_clients(name)]
     choice("metric", request.metric, [*measured, *sorted(own)])
+    methods: dict[str, list[str]] = {}
+    for study in studies:
+        if weights := study.config.algo.options.get("weights"):
+            methods.setdefault(weights, []).append(study.method)
+    if len(methods) > 1:
+        texts = [f"{weights} for {', '.join(names)}" for weights, names in methods.items()]
+        print(
+            f"fedbench: clients have different weights, {' and '.join(texts)}; weights=uniform or "
+            "weights=size makes them equal",
+            file=sys.stderr,
+        )
 
 
 def _outlook(request: TuningRequest, rounds: int) -> str:
@@ -168,7 +179,11 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
         replace_file(file, tuned_experiment(searches, command))
         seeds = ",".join(map(str, range(TABLE_SEEDS)))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed={seeds}"
-        text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
+        place = shlex.quote(str(conf))
+        if own := study.composer.config_dir:
+            place = shlex.quote(str(own))
+            use += f", after cp -R {shlex.quote(str(conf))}/. {place}"
+        text += f"\nto use it: fedbench --config-dir {place} {use}\n"
     return f"{text}\nwritten: {folder / PAGE}", chapter
 
 

@@ -104,7 +104,10 @@ def _unknown_key(key: str, config: Callable[[], Known]) -> str:
             f"unknown key {key}: {group}={choices.get(group)} has no {leaf}; "
             f"choices with it: {', '.join(names)}"
         )
-    return f"unknown key {key}{meant(key, known) or '; `fedbench --cfg job` shows the keys'}"
+    hint = meant(key, known) or "; `fedbench --cfg job` shows the keys"
+    if group in _WITH_CHOICES and choices.get(group) not in options(group):
+        hint += f"; an argument of your own function needs a line in {group}/{choices[group]}.yaml"
+    return f"unknown key {key}{hint}"
 
 
 def meant(key: str, known: Sequence[str]) -> str:

@@ -262,7 +262,7 @@ def unknown_choice(
     similar = similar or difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {' or '.join(similar[:_MOST_SIMILAR])}?" if similar else "."
     choices = f"`fedbench list {group}`" if group in LISTED else ", ".join(known)
-    own = "" if similar or not name else f"; to use {name}.yaml of your own, add --config-dir DIR"
+    own = f"; one of your own is {group}/{name}.yaml in DIR, with --config-dir DIR" if name else ""
     if group == "objective" and name.startswith("val_"):  # the earlier name of a key
         own = f"; the metric by which values are tuned is tuned_by={name}"
     return RequestError(f"{given}{hint} Choices: {choices}{own}")

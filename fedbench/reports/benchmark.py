@@ -232,7 +232,9 @@ class _View:
                 for setting in settings:
                     of_metric = of_variants[side, setting, metric.name]
                     columns[setting] = {m: _lead_cell(lead) for m, lead in of_metric.items()}
-                tables.append(self.table(f"{title} {metric.axis}, {side}", columns))
+                table = self.table(f"{title} {metric.axis}, {side}", columns)
+                if table.rows:
+                    tables.append(table)
         return tables
 
     def number_tables(self, gains: Leads) -> list[Table]:

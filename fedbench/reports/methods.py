@@ -85,6 +85,8 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
 def _joined(texts: Mapping[str, set[str]]) -> str:
     """Return the descriptions of a fact, each with its methods if they differ between them.
 
+    A fact differs by setting if a method has several descriptions.
+
     If there are too many descriptions to be readable, only their number is given.
     """
     if len(texts) == 1:
@@ -92,11 +94,12 @@ def _joined(texts: Mapping[str, set[str]]) -> str:
     if len(texts) > _MOST:
         return f"different between settings, in {len(texts)} ways that the tables list"
     alike = len(set(map(frozenset, texts.values()))) == 1
+    by_setting = sum(map(len, texts.values())) > len(set().union(*texts.values()))
     parts = []
     for text, methods in sorted(texts.items()):
         members = ", ".join(sorted(methods))
         parts.append(text if alike or members in text else f"{text} ({members})")
-    return f"{' or '.join(parts)}, by setting"
+    return f"{' or '.join(parts)}{', by setting' if by_setting else ''}"
 
 
 # ---- environment

@@ -101,7 +101,8 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         if tuned.best is not None:
             values = keys_text(tuned.best.values)
             score = _score(metric, tuned.best)
-            edges = edges_text(tuned.study.space, tuned.best.values)
+            tried = [trial.values for trial in tuned.trials]
+            edges = edges_text(tuned.study.space, tuned.best.values, tried)
         row = (
             tuned.study.method,
             len(tuned.trials),
@@ -113,18 +114,39 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         rows.append(row)
     notes = []
     if any(row[-1] for row in rows):
-        notes.append("a value at the edge of its range may be better outside: widen the range")
+        notes.append(
+            "a value at the edge of its range, or of those tried, may be better outside: widen "
+            "the range or raise the budget"
+        )
     heads = ("method", "trials", "to the end", "chosen", metric.axis, "at the edge of its range")
     return table_of("Chosen values", heads, rows, notes=notes)
 
 
-def edges_text(space: Iterable[Axis], values: Chosen) -> str:
-    """Return the keys whose values lie at an end of their axis, with the end."""
+def edges_text(
+    space: Iterable[Axis],
+    values: Chosen,
+    tried: Sequence[Chosen] = (),
+) -> str:
+    """Return the keys whose values lie at an end of their axis, with the end.
+
+    Args:
+        space: The axes.
+        values: The chosen values.
+        tried: The values of all trials, to name the ends of those drawn from a range.
+    """
     edges = []
     for axis in space:
-        end = axis.edge(values[axis.key]) if axis.key in values else None
+        if axis.key not in values:
+            continue
+        value = values[axis.key]
+        end = axis.edge(value)
         if end is not None:
             edges.append(f"{axis.key} ({end})")
+        elif tried and not axis.grid:
+            drawn = [trial[axis.key] for trial in tried]
+            if value in (min(drawn), max(drawn)):
+                extreme = "lowest" if value == min(drawn) else "highest"
+                edges.append(f"{axis.key} ({extreme} of those tried)")
     return ", ".join(edges)
 
 

@@ -12,9 +12,10 @@ from fedbench.runs.executors.base import Executor
 
 FIRST_TUNING_SEED = 1000  # apart from the seeds of tables, which are small numbers
 TABLE_SEEDS = 10  # enough to decide all pairs of up to seven methods at 5 %
-_OPTIONS = ("budget", "sampler", "pruning", "metric", "baseline")  # fields of the request
+# fields of the request
+_OPTIONS = ("weights", "budget", "sampler", "pruning", "metric", "baseline")
 _KEYS = {
-    "tune": ("algo", "seeds", *_OPTIONS[:3]),
+    "tune": ("algo", "seeds", *_OPTIONS[:4]),
     "compare": ("methods", "seeds", "tuning_seeds", *_OPTIONS),
 }
 
@@ -29,6 +30,7 @@ class TuningRequest:
             axes of the search.
         seeds: The tuning seeds, over which a trial's score is averaged.
         executor: The executor of the runs.
+        weights: Weights of the clients, for methods with a choice. If None, those of each method.
         budget: Number of trials per method.
         sampler: Source of the trials' values.
         pruning: Rule by which bad trials end early, or "none".
@@ -41,6 +43,7 @@ class TuningRequest:
     overrides: tuple[Override, ...]
     seeds: tuple[int, ...]
     executor: Executor
+    weights: Literal["size", "uniform"] | None = None
     budget: Count = 20
     sampler: Literal["random", "tpe"] = "random"
     pruning: Literal["none", "halving"] = "none"

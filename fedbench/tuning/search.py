@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
-from fedbench.core.config_values import keys_text
+from fedbench.core.config_values import keys_text, leaves
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info, validation_metrics
 from fedbench.core.validation import choice
@@ -34,7 +34,7 @@ from fedbench.runs.executors.base import RunBatch, RunResult
 from fedbench.runs.results import STUDIES, TUNING
 from fedbench.runs.run import is_done, read_run
 from fedbench.tuning.request import TuningRequest
-from fedbench.tuning.space import Axis, Values, search_space
+from fedbench.tuning.space import Axis, Values, search_space, weight_overrides
 
 OPTUNA_VERSION = optuna.__version__
 _VALIDATION = 0.2  # default fraction of the training examples
@@ -160,7 +160,7 @@ class Study:
     @property
     def after(self) -> list[str]:
         """The overrides of a run outside the search, without the seed and the tuned keys."""
-        overrides = [f"algo={self.method}"]
+        overrides = list(self._method)
         for o in self.request.overrides:
             if not o.sweeps and o.key not in _ONLY_HERE:
                 overrides.append(o.text)
@@ -171,7 +171,14 @@ class Study:
         held_out = self.composer.config(self.after).data.validation or _VALIDATION
         # these may hold out another fraction
         fixed = [o.text for o in self.request.overrides if not o.sweeps]
-        return [f"algo={self.method}", f"data.validation={held_out}", *fixed]
+        return [*self._method, f"data.validation={held_out}", *fixed]
+
+    @cached_property
+    def _method(self) -> list[str]:
+        """The overrides that choose the method and the weights of its clients."""
+        chosen = f"algo={self.method}"
+        tree, _ = self.composer.composed([chosen])
+        return [chosen, *weight_overrides(leaves(tree), self.request.weights)]
 
     @property
     def _rungs(self) -> list[int]:

@@ -14,6 +14,7 @@ from fedbench.core.files import reading
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # name of the file with the axes common to all methods
 _EDGE = 0.05  # share of a range that counts as its edge, at each end
+_WEIGHTS = ("algo.weights", "algo.prior")  # keys that choose the weights of clients
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ def search_space(
 
     They are the axes shared by all methods and those in the method's file ``tune/<algo>.yaml``, in
     the user's config tree or in fedbench's. Files and the command line use the same syntax: several
-    values or an interval define an axis for their key, and a single value fixes the key. The
-    command line takes precedence.
+    values or an interval define an axis for their key. A single value, which is null in a file,
+    leaves the key out. The command line takes precedence.
 
     Args:
         algo: The method.
@@ -101,8 +102,15 @@ def search_space(
         *_read(CONFIG_DIR / "tune" / f"{_SHARED}.yaml"),
         *_method_lines(algo, config_dir, overrides),
     ]
+    in_files = parse_overrides(lines)
+    for o in in_files:
+        if not o.sweeps and o.value is not None:
+            raise RequestError(
+                f"tune/{algo}.yaml: {o.text} is no axis; write several values, such as {o.key}: "
+                "0.1,1, or null, which leaves the key at its default"
+            )
     axes: dict[str, Axis] = {}
-    for o in [*parse_overrides(lines), *overrides]:
+    for o in [*in_files, *overrides]:
         if not o.sweeps:
             for key in (o.key, *o.keys):
                 axes.pop(key, None)
@@ -113,6 +121,17 @@ def search_space(
                 f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}"
             )
     return tuple(axes.values())
+
+
+def weight_overrides(values: Values, weights: str | None) -> list[str]:
+    """Return the overrides that give clients other weights; none if a method has no choice.
+
+    Args:
+        values: The method's values by dotted key.
+        weights: ``size`` or ``uniform``; None for the method's own weights.
+    """
+    keys = [key for key in _WEIGHTS if weights and values.get(key) in ("size", "uniform")]
+    return [f"{key}={weights}" for key in keys]
 
 
 def axis_of(o: Override) -> Axis:

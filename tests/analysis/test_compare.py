@@ -378,7 +378,22 @@ def test_settings_that_the_configuration_does_not_show_are_told_by_hash(write, r
 def test_a_note_says_where_local_solvers_differ(write, report):
     for algo, lr in {"a": 0.1, "b": 0.01, "c": 0.1}.items():
         write(algo, [0.1], {"local.lr": lr, "local.epochs": 1})
-    assert "- the local solvers differ in local.lr (a 0.1, b 0.01, c 0.1)" in report()
+    assert "- the methods differ in local.lr (a 0.1, b 0.01, c 0.1)" in report()
+
+
+def test_a_note_says_where_weights_of_clients_differ(write, report):
+    """Methods without the key have a rule of their own."""
+    write("a", [0.1], {"algo.weights": "size"})
+    write("b", [0.1], {"algo.weights": "uniform"})
+    write("c", [0.1], {"algo.q": 1})
+    assert "- the methods differ in algo.weights (a size, b uniform)" in report()
+
+
+def test_equal_weights_need_no_note(write, report):
+    write("a", [0.1], {"algo.weights": "size"})
+    write("b", [0.1], {"algo.weights": "size"})
+    write("c", [0.1], {"algo.q": 1})
+    assert "the methods differ" not in report()
 
 
 # ---- over blocks

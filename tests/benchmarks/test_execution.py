@@ -182,7 +182,7 @@ def test_a_benchmark_may_name_its_methods(tiny):
 
 def test_a_users_file_cannot_widen_the_search_of_a_baseline(tmp_path):
     """Keys that the baseline's own file has are typed, so that only further ones matter."""
-    write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": "algo.mu: 5\n"})
+    write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": "algo.mu: null\n"})
     planned = context_of(tmp_path / "conf", tmp_path / "results").planned("whole", "fedprox")
     assert planned.refusal() == ""
     write_tiny(tmp_path / "conf", **{"tune/fedprox.yaml": "local.momentum: 0,0.9\n"})

@@ -40,6 +40,8 @@ from fedbench.data.sources import mnist
 from fedbench.data.sources.synthetic import leaf
 from fedbench.papers.registry import papers
 from fedbench.runs import training
+from fedbench.runs.executors.base import RunBatch
+from fedbench.runs.executors.local import LocalExecutor
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import read_run
 from fedbench.runs.sweep import combinations
@@ -455,6 +457,22 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
     assert out[-1].startswith("next: fedbench report results ")
     reduced = "data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)"
     assert f"- reduced, all runs: {reduced}" in out
+
+
+def test_the_table_of_an_interrupted_sweep_says_so(fed, monkeypatch):
+    """The results of runs that have ended, without the others."""
+
+    def stop(executor, batch):
+        finished = RunBatch(batch.configs[:1])
+        execute(executor, finished)
+        batch.results.extend(finished.results)
+        raise KeyboardInterrupt
+
+    execute = LocalExecutor.execute
+    monkeypatch.setattr(LocalExecutor, "execute", stop)
+    status, out, _ = fed("-m", *FAST, SETUP, "algo=fedavg", "seed=0,1", "--jobs", "1")
+    assert status == 130
+    assert "1 of 2 runs have ended; the same command trains the others" in out
 
 
 def test_a_directory_counts_once_in_a_table(fed):

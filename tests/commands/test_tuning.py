@@ -1,6 +1,7 @@
 """``fedbench tune`` and ``fedbench compare``: budgets, validation examples and tuning seeds."""
 
 import json
+import shutil
 
 import optuna
 import pytest
@@ -12,14 +13,16 @@ from optuna.storages.journal import JournalFileBackend
 from fedbench.commands.tune import _outlook
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
+from fedbench.reports.tuning import edges_text
 from fedbench.runs import training
 from fedbench.runs.executors.local import LocalExecutor
-from fedbench.runs.results import load_results
+from fedbench.runs.results import Results, load_results
 from fedbench.runs.run import read_run
 from fedbench.simulation import evaluation
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import read_request
 from fedbench.tuning.search import Study, Trial, Tuned
+from fedbench.tuning.space import Axis
 
 pytestmark = pytest.mark.whole
 
@@ -248,7 +251,7 @@ OWN = {
             return Algorithm(**server_descent(lr=x))
     """,
     "algo/mine.yaml": "_target_: own_mine.mine\nx: 1.0\n",
-    "tune/mine.yaml": "algo.x: [0.5, 1.0]\n",
+    "tune/mine.yaml": "algo.x: 0.5,1.0\n",
 }
 
 
@@ -273,6 +276,51 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
     status, again, _ = fed(*compare, *SMALL)
     assert status == 0
     assert "done already" in "\n".join(again)
+
+
+def test_the_weights_of_clients_are_made_equal(fed, tmp_path):
+    """FedAvg's default is by size, SCAFFOLD's uniform; q-FedAvg has a rule of its own."""
+    compare = ["compare", "methods=fedavg,scaffold,qfedavg", "budget=1", "seeds=1", *SMALL]
+    status, lines, err = fed(*compare)
+    assert status == 0, err
+    differ = "fedbench: clients have different weights, size for fedavg and uniform for scaffold; "
+    assert f"{differ}weights=uniform or weights=size makes them equal\n" in err
+    assert "the methods differ in algo.weights (fedavg size, scaffold uniform)" in " ".join(lines)
+
+    status, lines, err = fed(*compare, "weights=uniform", "results_dir=equal")
+    assert status == 0, err
+    assert "weights" not in err
+    assert "algo.weights" not in " ".join(lines)
+    runs = [*Results(tmp_path / "equal"), *trial_runs(tmp_path, results="equal")]
+    weights = {run.meta["algo"]: run.config["algo"].get("weights") for run in runs}
+    assert weights == {"fedavg": "uniform", "scaffold": "uniform", "qfedavg": None}
+    presets = tuned_presets(tmp_path, results="equal")
+    assert presets["fedavg"]["weights"] == presets["scaffold"]["weights"] == "uniform"
+
+
+def test_the_values_chosen_for_ones_own_method_can_be_used(fed, tmp_path):
+    write_files(tmp_path / "own", OWN)
+    tune = ["--config-dir", "own", "tune", "algo=mine", "budget=1", *SMALL]
+    status, lines, err = fed(*tune)
+    assert status == 0, err
+    (use,) = [line for line in lines if line.startswith("to use it: ")]
+    name = tuned_file(tmp_path).stem
+    command = f"fedbench --config-dir own -m experiment=tuned/{name} algo=mine seed="
+    assert use.startswith(f"to use it: {command}")
+    assert use.endswith(", after cp -R results/tuning/conf/. own")
+    shutil.copytree(tmp_path / "results/tuning/conf", tmp_path / "own", dirs_exist_ok=True)
+    status, _, err = fed("--config-dir", "own", f"experiment=tuned/{name}", "algo=mine")
+    assert status == 0, err
+
+
+def test_the_ends_of_the_values_tried_are_named():
+    axis = Axis("local.lr", low=1e-4, high=1.0, log=True)
+    low, high, between = tried = [{"local.lr": rate} for rate in (0.001, 0.01, 0.002)]
+    assert edges_text([axis], low, tried) == "local.lr (lowest of those tried)"
+    assert edges_text([axis], high, tried) == "local.lr (highest of those tried)"
+    assert edges_text([axis], between, tried) == ""
+    assert edges_text([axis], {"local.lr": 0.99}, tried) == "local.lr (upper)"
+    assert edges_text([axis], high) == ""
 
 
 def test_methods_are_compared_on_clients_that_never_train(fed, refuse):

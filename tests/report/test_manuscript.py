@@ -182,7 +182,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     ]
     for words in (
         r"\item 5 runs: 4 done, 1 failed",
-        "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx), by setting",
+        "The seeds are 0 and 1 (FedAvg) or 2 and 3 (FedProx)",
         "The data are Fashion-MNIST (FedAvg)",
         r"The split is 75 \% of each client's examples for training and the others for testing, "
         "drawn once with seed 3",

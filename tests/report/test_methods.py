@@ -83,7 +83,7 @@ def test_a_value_is_named_with_its_method(tmp_path):
         )
     )
     rates = "0.1 (FedProx, q-FedAvg) or 0.5 (FedAvg)"
-    assert f"The local learning rate is {rates}, by setting" in sentences
+    assert f"The local learning rate is {rates}" in sentences
 
 
 def test_many_values_are_counted(tmp_path):

@@ -7,7 +7,7 @@ from tools import CONF
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import as_value, options, parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.tuning.space import Axis, search_space
+from fedbench.tuning.space import Axis, search_space, weight_overrides
 
 LR = Axis("local.lr", low=1e-4, high=1.0, log=True)
 
@@ -120,12 +120,27 @@ def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
         ("algo.x: '1,2,'", "cannot be read as KEY=VALUE"),
         ("- algo.x", "must be a mapping"),
         ("algo.x: [", "cannot be read as YAML"),
+        ("algo.x: [0.5, 0.9]", r"algo\.x=\[0\.5, 0\.9\] is no axis; write several values, such as"),
+        ("algo.x: 0.5", "tune/mine.yaml: algo.x=0.5 is no axis"),
     ],
 )
 def test_a_malformed_space_is_refused(tmp_path, content, text):
     write_files(tmp_path, {"tune/mine.yaml": content})
     with pytest.raises(RequestError, match=text):
         space("mine", config_dir=tmp_path)
+
+
+def test_null_leaves_a_key_out_of_the_space(tmp_path):
+    write_files(tmp_path, {"tune/mine.yaml": "local.lr: null\nalgo.x: 1,2\n"})
+    assert texts("mine", config_dir=tmp_path) == ["algo.x=1,2"]
+
+
+def test_weights_are_set_where_a_method_has_a_choice():
+    values = {"algo.weights": "size", "algo.prior": "uniform", "algo.mu": 0.1}
+    both = ["algo.weights=uniform", "algo.prior=uniform"]
+    assert weight_overrides(values, "uniform") == both
+    assert weight_overrides(values, None) == []
+    assert weight_overrides({"algo.prior": [0.5, 0.5], "algo.mu": 1}, "size") == []
 
 
 def test_what_is_no_key_of_a_method_has_one_value():

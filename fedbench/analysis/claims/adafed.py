@@ -132,12 +132,12 @@ def c67_rounds_to_target_as_printed(evidence: Evidence) -> Iterator[Comparison]:
         ends = scaled(runs.lengths(_ROUNDS.field), 1.0, 1.0)
         needed = ends | runs.values(_ROUNDS)
         if runs is adafed:
-            bound = "at most 440"
+            bound = "below 440"
             room = scaled(needed, -1.0, 440.0)
         else:
-            bound = "at least 810"
+            bound = "above 810"
             room = scaled(needed, 1.0, -810.0)
-        yield above(f"rounds of {runs.name} to 40 %, {bound}", room, [runs])
+        yield above(f"rounds of {runs.name} to 40 % {bound}", room, [runs])
 
 
 def c68_accuracy_has_converged(evidence: Evidence) -> Iterator[Comparison]:

@@ -294,11 +294,11 @@ def limit_comparisons(evidence: Evidence, check: Limit) -> Iterator[Comparison]:
     """Yield comparisons of a measure with a bound, for some runs of a figure."""
     factor, unit = _scale(check.measure, check.field)
     if check.at_most is not None:
-        sign, side = -1.0, "at most"
+        sign, side = -1.0, "below"
         bound = factor * check.at_most
     else:
         assert check.at_least is not None
-        sign, side = 1.0, "at least"
+        sign, side = 1.0, "above"
         bound = factor * check.at_least
     quantity = f"{metric_info(check.field).label} ({_LABELS.get(check.measure, check.measure)})"
     for shown in figure_runs(evidence, check.figure).values():

@@ -159,7 +159,7 @@ def test_rounds_to_a_target_with_a_tenth_of_slack(own, others, kind):
 def test_how_far_from_the_bounds():
     *others, own = compare("c67", figure5(reaches(390), reaches(920)))
     assert [c.mean for c in others] == [920 - 810] * 6
-    assert others[0].label == "rounds of FedAvg to 40 %, at least 810"
+    assert others[0].label == "rounds of FedAvg to 40 % above 810"
     assert own.mean == 440 - 390
 
 

@@ -489,7 +489,7 @@ def test_limits(measure, bound, value, kind):
 def test_limits_of_all_methods():
     check = limit("tail", "test_loss", at_least=0) | {"methods": "all"}
     new, *others = compare(check, of(constant(1.0, "test_loss")))
-    assert new.label == "test loss (mean over the last tenth) of New at least 0 on A"
+    assert new.label == "test loss (mean over the last tenth) of New above 0 on A"
     assert new.n == SEEDS
     assert [c.n for c in others] == [0, 0]
 
