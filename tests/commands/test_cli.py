@@ -407,6 +407,32 @@ def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, refuse, tmp_p
     assert all(line.endswith(message) for line in refused)
 
 
+def test_a_command_for_an_own_method_can_be_typed(fed, refuse, tmp_path):
+    """Messages name the file that declares an argument, and the directory of the files."""
+    files = {
+        "algo/mine.yaml": "_target_: mine.mine\n",
+        "mine.py": """
+            from fedbench.core.algorithm import averaging_method
+
+            def mine(local, damp: float = 1.0):
+                return averaging_method(local, damp, "size")
+        """,
+    }
+    write_files(tmp_path / "own", files)
+    own = ["--config-dir", "own"]
+    unknown = refuse(*own, "algo=mine", "algo.damp=2", *FAST)
+    assert "unknown key algo.damp" in unknown
+    assert unknown.endswith("an argument of your own function needs a line in algo/mine.yaml\n")
+    assert refuse("algo=mine").endswith(
+        "; one of your own is algo/mine.yaml in DIR, with --config-dir DIR\n"
+    )
+    assert "--config-dir is given twice" in refuse(*own, "algo=mine", *own)
+
+    _, out, _ = fed(*own, "algo=mine", *FAST)
+    _, lines, _ = fed("show", out[-1])
+    assert any(line.startswith("  fedbench --config-dir DIR algo=mine ") for line in lines)
+
+
 def test_a_wrong_device_is_refused_also_when_the_run_is_done(train, refuse):
     path = train(*FAST)
     message = "device must be one of auto, cpu, cuda or text that matches ^cuda"
