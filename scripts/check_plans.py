@@ -8,8 +8,8 @@ contains the plan as it is now and the experiments as they were then. Since the 
 nothing in the paper's file may have changed that decides which runs belong to a row and which
 number is read from them, and nothing in the functions and constants that planned functions use.
 Every plan must be committed, and a claim is in one plan only. A plan whose published runs carry
-another digest must have been amended since, and the runs of a plan whose claims are published as
-confirmed must have all planned seeds.
+another digest must have been amended since, and the settings with runs of a plan whose claims are
+published as confirmed must have all planned seeds.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def decisive(paper: dict[str, Any], plan: Plan) -> dict[str, Any]:
     for figure in paper["figures"]:
         if planned.keys() & set(figure.get("setups", ())):
             content[f"{figure['id']} runs"] = figure.get("runs")
+            content[f"{figure['id']} setups"] = figure["setups"]
     for variant in paper.get("readings", {}).get("variants", ()):
         if variant["id"] in plan.variants:
             name = f"variant {variant['id']}"
@@ -180,15 +182,18 @@ def unamended(
     carried = {run.meta.get("plans", {}).get(plan.id) for run in runs} - {None, plan.digest}
     if not carried:
         return
-    amendments: dict[str, int] = {}
+    versions = [plan]  # the latest first
     for commit in git("log", "--format=%H", "--", str(file)).split():
         for old in plans_in(at(commit, file)):
-            if old.id == plan.id:
-                amendments[old.digest] = len(old.amendments)
+            if old.id == plan.id and old.digest != versions[-1].digest:
+                versions.append(old)
+    digests = [version.digest for version in versions]
     for digest in sorted(carried):
-        if digest not in amendments:
+        if digest not in digests:
             yield f"runs carry the digest {digest}, which it never had"
-        elif len(plan.amendments) <= amendments[digest]:
+            continue
+        since = versions[: digests.index(digest) + 1]
+        if any(len(new.amendments) <= len(old.amendments) for new, old in pairwise(since)):
             yield f"it has changed since its runs ({digest}) without an amendment"
 
 
@@ -203,7 +208,10 @@ def confirmed_claims(report: Path, plan: Plan) -> list[str]:
 
 
 def missing_runs(plan: Plan, runs: Iterable[Run]) -> Iterator[str]:
-    """Yield the settings of a plan without runs for all planned seeds; one line if none has any."""
+    """Yield the settings of a plan with runs for some planned seeds; one line if none has any.
+
+    A setting without any run is not noticed; its comparisons have no runs in the tables.
+    """
     seeds = defaultdict(set)
     for run in runs:
         if run.meta.get("plans", {}).get(plan.id) == plan.digest:

@@ -156,6 +156,14 @@ def test_an_amended_plan_may_have_runs_from_before(faults):
     assert faults() == []
 
 
+def test_a_silent_change_after_an_amendment_is_a_fault(faults):
+    amended = PLAN | {"looks": 2, "amendments": [AMENDED]}
+    commit(amended)
+    commit(amended | {"looks": 3})
+    (fault,) = faults()
+    assert fault.endswith("without an amendment")
+
+
 def test_a_digest_that_a_plan_never_had_is_a_fault(faults):
     never = PLAN | {"looks": 3}
     (other,) = plans_in(yaml.safe_dump([never]))
@@ -198,7 +206,8 @@ CHANGES = """
 - ['field: accuracy_mean', 'field: accuracy_std', metrics avg]
 - ['direction: higher', 'direction: lower', metrics avg]
 - ['mu: algo.mu}}', 'mu: algo.mu}, set: {algo.a: 1}}', methods new]
-- ['made_up/two', 'made_up/one', setups, "t1 row two new {'mu': 1}", f2 runs]
+- ['made_up/two', 'made_up/one', setups, "t1 row two new {'mu': 1}", f2 runs, f2 setups]
+- ['id: f1, setups: [one, two]', 'id: f1, setups: [one]', f1 setups]
 - ['round: best', 'round: last', t1 round]
 - - '{mu: 1}, values: {avg: 50}}'
   - '{mu: 2}, values: {avg: 50}}'

@@ -32,7 +32,7 @@ from fedbench.analysis.stats import (
     with_diverged,
 )
 from fedbench.analysis.table_model import Cell
-from fedbench.core.config_values import config_value
+from fedbench.core.config_values import WEIGHTS, config_value, weights_of
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.options import OpenUnit
@@ -290,11 +290,11 @@ def _unequal(rows: Mapping[str, Setting]) -> dict[str, dict[str, str]]:
 
     weights = {}
     for name in methods:  # the facts of a setting may lack the default
-        weight = rows[name].runs[0].flat.get("algo.weights")
-        if weight and " algo.weights=" not in name:
+        weight = weights_of(rows[name].runs[0].flat)
+        if weight and not any(f" {key}=" in name for key in WEIGHTS):
             weights[name] = weight
     if len(set(weights.values())) > 1:
-        unequal["algo.weights"] = weights
+        unequal["the weights of clients"] = weights
     return unequal
 
 

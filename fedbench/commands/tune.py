@@ -17,6 +17,7 @@ from fedbench.commands.result import CommandResult, print_errors, readable_runs
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.core.atomic_files import replace_file
+from fedbench.core.config_values import WEIGHTS, leaves, weights_of
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, over_clients
 from fedbench.core.validation import choice
@@ -110,7 +111,8 @@ def _check_comparison(request: TuningRequest, studies: Sequence[Study]) -> None:
     choice("metric", request.metric, [*measured, *sorted(own)])
     methods: dict[str, list[str]] = {}
     for study in studies:
-        if weights := study.config.algo.options.get("weights"):
+        weights = weights_of(leaves(study.config.tree))
+        if weights and not any(axis.key in WEIGHTS for axis in study.space):
             methods.setdefault(weights, []).append(study.method)
     if len(methods) > 1:
         texts = [f"{weights} for {', '.join(names)}" for weights, names in methods.items()]
@@ -180,10 +182,12 @@ def _write_search(searches: Sequence[Tuned], command: str) -> tuple[str, Chapter
         seeds = ",".join(map(str, range(TABLE_SEEDS)))
         use = f"-m experiment=tuned/{folder.name} algo={methods} seed={seeds}"
         place = shlex.quote(str(conf))
-        if own := study.composer.config_dir:
+        copy = ""
+        own = study.composer.config_dir
+        if own is not None and own.resolve() != conf.resolve():
+            copy = f"cp -R {place}/. {shlex.quote(str(own))} && "
             place = shlex.quote(str(own))
-            use += f", after cp -R {shlex.quote(str(conf))}/. {place}"
-        text += f"\nto use it: fedbench --config-dir {place} {use}\n"
+        text += f"\nto use it: {copy}fedbench --config-dir {place} {use}\n"
     return f"{text}\nwritten: {folder / PAGE}", chapter
 
 

@@ -191,7 +191,7 @@ class Composer:
         methods = choice_files("algo", self.config_dir)
         for name in tree.get("presets") or ():
             if name not in methods:
-                hint = nearest(str(name), methods)
+                hint = nearest(str(name), methods) or "; one of your own needs --config-dir DIR"
                 raise RequestError(f"presets.{name}: there is no method {name}{hint}")
         for group in ADDITIONS:
             if not merged[group]:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 Tree = dict[str, Any]
+WEIGHTS = ("algo.weights", "algo.prior")  # keys that choose the weights of clients
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast if libyaml is available
 _FUNCTION = re.compile(  # a choice in a config group: one of fedbench's functions, or none
     r"""
@@ -47,6 +48,18 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def weights_of(values: Mapping[str, Any]) -> str | None:
+    """Return the weights of a method's clients, ``size`` or ``uniform``; None without a choice.
+
+    Args:
+        values: The method's values by dotted key.
+    """
+    for key in WEIGHTS:
+        if values.get(key) in ("size", "uniform"):
+            return str(values[key])
+    return None
 
 
 def config_value(value: Any) -> str:

@@ -101,7 +101,7 @@ def _chosen(study: Study, results: Sequence[Tuned]) -> Table:
         if tuned.best is not None:
             values = keys_text(tuned.best.values)
             score = _score(metric, tuned.best)
-            tried = [trial.values for trial in tuned.trials]
+            tried = [trial.values for trial in tuned.trials if trial.scores]
             edges = edges_text(tuned.study.space, tuned.best.values, tried)
         row = (
             tuned.study.method,
@@ -143,8 +143,8 @@ def edges_text(
         if end is not None:
             edges.append(f"{axis.key} ({end})")
         elif tried and not axis.grid:
-            drawn = [trial[axis.key] for trial in tried]
-            if value in (min(drawn), max(drawn)):
+            drawn = {trial[axis.key] for trial in tried}
+            if len(drawn) > 2 and value in (min(drawn), max(drawn)):
                 extreme = "lowest" if value == min(drawn) else "highest"
                 edges.append(f"{axis.key} ({extreme} of those tried)")
     return ", ".join(edges)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedbench.config.overrides import Override, parse_overrides
+from fedbench.core.config_values import WEIGHTS
 from fedbench.core.errors import RequestError
 from fedbench.core.options import Count
 from fedbench.core.validation import checked, validate
@@ -73,6 +74,9 @@ def read_request(
         else:
             _check_override(o, command)
             overrides.append(o)
+
+    if "weights" in keys and any(o.key in WEIGHTS for o in overrides):
+        raise RequestError(f"weights= sets {' and '.join(WEIGHTS)}; type one of them")
 
     table_seeds: tuple[int, ...] = ()
     seeds_key = "seeds"

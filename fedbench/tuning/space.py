@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedbench.config.overrides import CONFIG_DIR, Override, by_hydra, options, parse_overrides
-from fedbench.core.config_values import config_value, read_yaml
+from fedbench.core.config_values import WEIGHTS, config_value, read_yaml
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import reading
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # name of the file with the axes common to all methods
 _EDGE = 0.05  # share of a range that counts as its edge, at each end
-_WEIGHTS = ("algo.weights", "algo.prior")  # keys that choose the weights of clients
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def weight_overrides(values: Values, weights: str | None) -> list[str]:
         values: The method's values by dotted key.
         weights: ``size`` or ``uniform``; None for the method's own weights.
     """
-    keys = [key for key in _WEIGHTS if weights and values.get(key) in ("size", "uniform")]
+    keys = [key for key in WEIGHTS if weights and values.get(key) in ("size", "uniform")]
     return [f"{key}={weights}" for key in keys]
 
 

@@ -385,8 +385,10 @@ def test_a_note_says_where_weights_of_clients_differ(write, report):
     """Methods without the key have a rule of their own."""
     write("a", [0.1], {"algo.weights": "size"})
     write("b", [0.1], {"algo.weights": "uniform"})
-    write("c", [0.1], {"algo.q": 1})
-    assert "- the methods differ in algo.weights (a size, b uniform)" in report()
+    write("c", [0.1], {"algo.weights": [1, 2]})
+    write("d", [0.1], {"algo.prior": "size"})
+    text = report()
+    assert "- the methods differ in the weights of clients (a size, b uniform, d size)" in text
 
 
 def test_equal_weights_need_no_note(write, report):

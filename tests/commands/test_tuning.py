@@ -285,17 +285,33 @@ def test_the_weights_of_clients_are_made_equal(fed, tmp_path):
     assert status == 0, err
     differ = "fedbench: clients have different weights, size for fedavg and uniform for scaffold; "
     assert f"{differ}weights=uniform or weights=size makes them equal\n" in err
-    assert "the methods differ in algo.weights (fedavg size, scaffold uniform)" in " ".join(lines)
+    assert (
+        "the methods differ in the weights of clients (fedavg size, scaffold uniform)"
+        in " ".join(lines)
+    )
 
     status, lines, err = fed(*compare, "weights=uniform", "results_dir=equal")
     assert status == 0, err
     assert "weights" not in err
-    assert "algo.weights" not in " ".join(lines)
+    assert "weights of clients" not in " ".join(lines)
     runs = [*Results(tmp_path / "equal"), *trial_runs(tmp_path, results="equal")]
     weights = {run.meta["algo"]: run.config["algo"].get("weights") for run in runs}
     assert weights == {"fedavg": "uniform", "scaffold": "uniform", "qfedavg": None}
     presets = tuned_presets(tmp_path, results="equal")
     assert presets["fedavg"]["weights"] == presets["scaffold"]["weights"] == "uniform"
+
+
+@pytest.mark.parametrize("key", ["algo.weights=size", "algo.prior=size,uniform"])
+def test_weights_are_typed_once(refuse, key):
+    err = refuse("compare", "methods=fedavg,scaffold", "weights=uniform", key)
+    assert "weights= sets algo.weights and algo.prior; type one of them" in err
+
+
+def test_weights_that_are_searched_do_not_differ(fed):
+    keys = ["methods=fedavg,scaffold", "algo.weights=size,uniform", "budget=1", "seeds=1"]
+    status, _, err = fed("compare", *keys, *SMALL)
+    assert status == 0, err
+    assert "different weights" not in err
 
 
 def test_the_values_chosen_for_ones_own_method_can_be_used(fed, tmp_path):
@@ -306,8 +322,7 @@ def test_the_values_chosen_for_ones_own_method_can_be_used(fed, tmp_path):
     (use,) = [line for line in lines if line.startswith("to use it: ")]
     name = tuned_file(tmp_path).stem
     command = f"fedbench --config-dir own -m experiment=tuned/{name} algo=mine seed="
-    assert use.startswith(f"to use it: {command}")
-    assert use.endswith(", after cp -R results/tuning/conf/. own")
+    assert use.startswith(f"to use it: cp -R results/tuning/conf/. own && {command}")
     shutil.copytree(tmp_path / "results/tuning/conf", tmp_path / "own", dirs_exist_ok=True)
     status, _, err = fed("--config-dir", "own", f"experiment=tuned/{name}", "algo=mine")
     assert status == 0, err
@@ -321,6 +336,7 @@ def test_the_ends_of_the_values_tried_are_named():
     assert edges_text([axis], between, tried) == ""
     assert edges_text([axis], {"local.lr": 0.99}, tried) == "local.lr (upper)"
     assert edges_text([axis], high) == ""
+    assert edges_text([axis], high, tried[:2]) == ""  # both are ends
 
 
 def test_methods_are_compared_on_clients_that_never_train(fed, refuse):
