@@ -8,13 +8,15 @@ contains the plan as it is now and the experiments as they were then. Since the 
 nothing in the paper's file may have changed that decides which runs belong to a row and which
 number is read from them, and nothing in the functions and constants that planned functions use.
 Every plan must be committed, and a claim is in one plan only. A plan whose published runs carry
-another digest must have been amended since, and the settings with runs of a plan whose claims are
-published as confirmed must have all planned seeds.
+another digest must have been amended since. One that changed after its verdicts were published must
+have new seeds or more looks. The settings with runs of a plan whose claims are published as
+confirmed must have all planned seeds.
 """
 
 import argparse
 import ast
 import csv
+import io
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -173,6 +175,19 @@ def faults_of_run(
         yield f"comes from {head[:8]}, {fault}"
 
 
+def versions_of(plan: Plan, file: Path) -> list[tuple[str, Plan]]:
+    """Return all committed versions of a plan, each with its first commit, the latest first."""
+    versions: list[tuple[str, Plan]] = []
+    for commit in git("log", "--format=%H", "--", str(file)).split():
+        for version in plans_in(at(commit, file)):
+            if version.id != plan.id:
+                continue
+            if versions and versions[-1][1].digest == version.digest:
+                versions.pop()
+            versions.append((commit, version))
+    return versions
+
+
 def unamended(
     plan: Plan,
     file: Path,
@@ -182,11 +197,7 @@ def unamended(
     carried = {run.meta.get("plans", {}).get(plan.id) for run in runs} - {None, plan.digest}
     if not carried:
         return
-    versions = [plan]  # the latest first
-    for commit in git("log", "--format=%H", "--", str(file)).split():
-        for old in plans_in(at(commit, file)):
-            if old.id == plan.id and old.digest != versions[-1].digest:
-                versions.append(old)
+    versions = [version for _, version in versions_of(plan, file)]
     digests = [version.digest for version in versions]
     for digest in sorted(carried):
         if digest not in digests:
@@ -197,13 +208,30 @@ def unamended(
             yield f"it has changed since its runs ({digest}) without an amendment"
 
 
-def confirmed_claims(report: Path, plan: Plan) -> list[str]:
-    """Return the claims of a plan that a report publishes as confirmed."""
-    table = report / "tables" / f"{report.name}_claims.csv"
-    if not table.is_file():
-        return []
-    with table.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
+def repeated(
+    plan: Plan,
+    file: Path,
+    table: Path,
+) -> Iterator[str]:
+    """Yield the changes of a plan that keep seeds and level after its verdicts were published.
+
+    Runs of the same seeds repeat the same numbers, so the changed plan would be chosen by them.
+    """
+    for (commit, new), (earlier, old) in pairwise(versions_of(plan, file)):
+        shared = sorted(set(new.every_seed) & set(old.every_seed))
+        if not shared or new.looks > old.looks:
+            continue
+        published = git("log", "--format=%H", f"{earlier}..{commit}^", "--", str(table)).split()
+        if any(confirmed_claims(at(look, table), old) for look in published):
+            yield (
+                f"{commit[:8]} changed it after its verdicts were published, and keeps seeds "
+                f"{shared[0]} to {shared[-1]}; take new seeds, or raise looks above {old.looks}"
+            )
+
+
+def confirmed_claims(table: str, plan: Plan) -> list[str]:
+    """Return the claims of a plan that are confirmed in the text of a table of claims."""
+    rows = csv.DictReader(io.StringIO(table))
     return [row["id"] for row in rows if row["status"] == "confirmed" and row["id"] in plan.claims]
 
 
@@ -239,11 +267,15 @@ def faults_of_plan(
         yield f": {change}"
     for change in unamended(plan, file, runs):
         yield f": {change}"
+    table = report / "tables" / f"{report.name}_claims.csv"
+    for change in repeated(plan, file, table):
+        yield f": {change}"
     for run in runs:
         if run.meta.get("plans", {}).get(plan.id) == plan.digest:
             for fault in faults_of_run(run, plan, commit):
                 yield f": {run.path} {fault}"
-    if claims := confirmed_claims(report, plan):
+    published = table.read_text() if table.is_file() else ""
+    if claims := confirmed_claims(published, plan):
         for fault in missing_runs(plan, runs):
             yield f": {fault}, but it is published as having confirmed {', '.join(claims)}"
 

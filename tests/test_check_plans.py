@@ -1,5 +1,6 @@
 """scripts/check_plans.py in a small repository: which runs of plans are accepted, and which not."""
 
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,36 @@ def test_a_confirmed_claim_needs_runs_of_the_plan(faults, planned):
 def test_an_exploratory_claim_needs_none(faults):
     published(("c01", "exploratory"))
     assert faults() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({}, True),
+        ({"seeds": [15, 20]}, True),
+        ({"seeds": [16, 21]}, False),
+        ({"looks": 2}, False),
+    ],
+    ids=["nothing new", "one old seed", "new seeds", "more looks"],
+)
+@pytest.mark.parametrize("status", ["confirmed", "exploratory"])
+def test_a_plan_that_changes_after_its_verdict_needs_new_seeds_or_more_looks(
+    faults, change, refused, status
+):
+    """Also if the report was deleted before the plan was changed."""
+    published(("c01", status))
+    commit()
+    shutil.rmtree("results/published")
+    commit()
+    changed = PLAN | change | {"amendments": [AMENDED]}
+    later = commit(changed)
+    last = changed["seeds"][0]
+    keeps = (
+        f": {later[:8]} changed it after its verdicts were published, and keeps seeds "
+        f"{last} to 15; take new seeds, or raise looks above 1"
+    )
+    expected = [keeps] if refused and status == "confirmed" else []
+    assert faults(changed, head=later, seed=last) == expected
 
 
 @pytest.mark.parametrize("head", ["0" * 40, None])
