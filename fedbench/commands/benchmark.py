@@ -19,6 +19,7 @@ from fedbench.benchmarks.execution import BenchmarkContext, PlannedEntry, method
 from fedbench.commands.result import CommandResult, print_errors
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import parse_overrides
+from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError, one_line
 from fedbench.core.options import Count, Natural, Positive
 from fedbench.core.validation import validate
@@ -229,6 +230,8 @@ def _run(
             except RefusedTrial as error:  # the other methods run nevertheless
                 entry = planned.write(reason=str(error))
                 refusing.add(planned.method)
+            if entry.chosen:
+                print(f"fedbench: chosen: {keys_text(entry.chosen)}", file=sys.stderr)
             entries.append(entry)
             todo.remove(planned)
     return failed, refusing

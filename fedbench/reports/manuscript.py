@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
+from fedbench.analysis.settings import blocks_of
 from fedbench.config.descriptions import citation, method_name
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder
+from fedbench.core.config_values import keys_text
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo
 from fedbench.papers.registry import home_of
@@ -67,6 +69,7 @@ def write_manuscript(
         fresh = new / ".fresh"
         (fresh / "tables").mkdir(parents=True)
         tables = {f"tables/{name}": text for name, text in manuscript_tables(compared).items()}
+        tables["tables/values.tex"] = values_table(runs)
         for name, text in tables.items():
             replace_file(fresh / name, text)
         figures = _figures(runs, compared, fresh)
@@ -233,6 +236,23 @@ def _mark(
         if method == loser and winner in against:
             return WORSE
     return ""
+
+
+def values_table(runs: Sequence[Run]) -> str:
+    """Return a float with the learning rate and the keys of every method in every setting."""
+    rows = []
+    for block in blocks_of(runs, "algo"):
+        for row in block.rows.values():
+            method = method_name(row.base)
+            names = [key for key in row.facts if key.startswith("algo.")]
+            keys = {}
+            for key in ["local.lr", *names]:
+                value = row.facts.get(key, "null")
+                if value != "null" and key != "algo._target_":
+                    keys[key] = value
+            rows.append((printed_label(block.title), method, printed_label(keys_text(keys))))
+    table = table_of("", ("Setting", "Method", "Values"), rows)
+    return render("values.tex", table=table)
 
 
 # ---- figures and statement

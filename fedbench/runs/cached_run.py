@@ -56,11 +56,18 @@ class Outcome:
     fresh: bool
     signal: int | None = None
 
-    def say(self) -> None:
-        """Print a one-line summary, the method's remarks and, on the last line, the directory."""
+    def say(self, overrides: Iterable[str] = ()) -> None:
+        """Print a one-line summary, the method's remarks and, on the last line, the directory.
+
+        Args:
+            overrides: Overrides that distinguish this run from the others of a sweep; the line
+                begins with them.
+        """
         meta = self.run.meta
-        name = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}"
-        print(f"{name}: {self._summary()}")
+        name = [meta["experiment"] or meta["data"], meta["algo"], "seed", str(meta["seed"])]
+        named = ("experiment=", "data=", "algo=", "seed=")
+        name += [text for text in overrides if not text.startswith(named)]
+        print(f"{' '.join(name)}: {self._summary()}")
         for remark in meta.get("remarks", []):
             print(f"fedbench: {remark}", file=sys.stderr)
         print(self.run.path, flush=True)

@@ -23,7 +23,7 @@ from fedbench.runs.results import Results
 SEEDS = range(6)
 TWO = ("fedavg", "qfedavg")
 FIGURES = {f"figures/{metric}_1.pdf" for metric in METRICS}
-NAMES = {"main.tex", "tables/setting.tex", "statement.tex", *FIGURES}
+NAMES = {"main.tex", "tables/setting.tex", "tables/values.tex", "statement.tex", *FIGURES}
 
 
 def with_numbers(root, numbers):
@@ -120,6 +120,22 @@ def test_keys_that_distinguish_settings_are_in_words(tmp_path):
     many = r"synthetic\_leaf, 16 clients"
     assert rf"Method & {many} & {few} \\" in tex["all_accuracy_mean.tex"]
     assert f"accuracy on {few} at the last round" in tex["setting_2.tex"]
+
+
+def test_the_values_of_all_methods_are_listed_by_setting(tmp_path):
+    """Keys without a value are left out."""
+    for clients in (8, 16):
+        for mu in (0.1, clients):
+            keys = {"data.clients": clients, "local.lr": 0.5, "algo.mu": mu, "algo.other": None}
+            runs = leave_runs(tmp_path / "runs", "fedprox", keys=keys, seeds=(0,))
+    table = manuscript(tmp_path / "out", runs)["values.tex"]
+    rows = [line.removesuffix(r" \\") for line in table.splitlines() if line.endswith(r"\\")]
+    few, many = (rf"synthetic\_leaf, {clients} clients" for clients in (8, 16))
+    values = "local learning rate 0.5, mu="
+    assert sorted(row.split(" & ") for row in rows[1:]) == sorted(
+        [setting, "FedProx", f"{values}{mu}"]
+        for setting, mu in ((few, 0.1), (few, 8), (many, 0.1), (many, 16))
+    )
 
 
 LABELS = """

@@ -63,7 +63,9 @@ class RunBatch:
     def add(self, result: RunResult) -> None:
         """Add the result of a run, and print it unless the batch is quiet."""
         if result.outcome is not None and not self.quiet:
-            result.outcome.say()
+            common = set.intersection(*(set(config.overrides) for config in self.configs))
+            own = [text for text in result.overrides if text not in common]
+            result.outcome.say(own)
         self.results.append(result)
 
 
