@@ -63,10 +63,11 @@ def command_line() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     typed = list(sys.argv[1:] if argv is None else argv)
-    debug = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in typed
+    rest = [text for text in typed if text.lower() not in ("debug=true", "debug=1")]
+    debug = os.environ.get("HYDRA_FULL_ERROR") == "1" or rest != typed
     try:
         with _quiet() if RANK else nullcontext(), on_signal(raise_interrupted):
-            status = _execute([text for text in typed if text != "debug=true"], debug)
+            status = _execute(rest, debug)
             sys.stdout.flush()
             return status
     except BrokenPipeError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.runs.executors.base import RunResult
-from fedbench.runs.run import DamagedRun, Run
+from fedbench.runs.run import REMEDY, DamagedRun, Run
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def print_errors(results: Iterable[RunResult], config_dir: Path | None) -> None:
         if result.error:
             print(f"fedbench: {result.status}: {run}: {result.error}", file=sys.stderr)
         if result.status == "failed":
-            command = shlex.join(["fedbench", *options, *result.overrides])
+            remedy = [REMEDY] if REMEDY in result.error else []
+            command = shlex.join(["fedbench", *options, *result.overrides, *remedy])
             print(f"fedbench: to repeat it: {command}", file=sys.stderr)
 
 

@@ -96,9 +96,14 @@ def _summarise(
         from fedbench.reports.summary_table import summary_text  # late, as it imports pandas
 
         print(f"\n{summary_text(summary_tables(runs))}\n")
-        ended = sum(r.status not in ("failed", "interrupted") for r in results)
+        ended = sum(r.status in ("done", "diverged") for r in results)
         if ended < len(configs):
-            print(f"{ended} of {len(configs)} runs have ended; the same command trains the others")
+            rest = "the same command trains the others"
+            if invalid := [r for r in results if r.status == "refused"]:
+                rest = f"{len(invalid)} refused: see above"
+            elif any(config.force for config in configs):
+                rest = "with force=true, the same command trains all of them again"
+            print(f"{ended} of {len(configs)} runs have ended; {rest}")
         report = shlex.join(["fedbench", "report", str(configs[0].results_dir)])
         print(f"next: {report}  # page, figures; --compare algo for tests")
     done = all(result.status == "done" for result in results)

@@ -371,7 +371,7 @@ _KEYS = TypeAdapter(Keys)
 _REMEDIES = {
     "participation": "1.0 is all clients, a lower number is a share of them, "
     "and a number above 1 is a count",
-    "seed": "for several seeds type -m seed=0,1,2",
+    "seed": "for several seeds type -m seed=0,1,2 or -m 'seed=range(0,100)'",
     "data.normalise": "a list has means and positive deviations, such as [[0.5],[0.25]]",
     "data.seed": "use null for the run's seed",
 }

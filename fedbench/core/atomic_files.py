@@ -22,6 +22,8 @@ from filelock import FileLock, Timeout
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "choose a directory on another file system",
     errno.ENOENT: "its directory was removed meanwhile",
     errno.EBUSY: "wait until that process has ended",
 }

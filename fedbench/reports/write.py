@@ -12,6 +12,7 @@ from fedbench.analysis.planned import PlannedEvidence
 from fedbench.analysis.run_rows import kept_of, run_rows
 from fedbench.analysis.settings import GROUPS
 from fedbench.analysis.table_model import TableData
+from fedbench.config.overrides import by_hydra
 from fedbench.config.plans import Plan, plans_of
 from fedbench.core.atomic_files import move_files, replace_file, replaced_folder, replacing
 from fedbench.core.config_values import config_value
@@ -92,7 +93,8 @@ def write_report(
     if compared is not None:
         chapters = (compared_chapter(compared), *chapters)
     content = _content(folder, runs, papers)
-    content = replace(content, notes=tuple(damaged), chapters=chapters)
+    notes = [*(f"Only runs with {text}" for text in where), *damaged]
+    content = replace(content, notes=tuple(notes), chapters=chapters)
 
     with replaced_folder(target) as new:
         content = _write_parts(content, compared, new)
@@ -138,25 +140,35 @@ def _with_value(runs: Sequence[Run], text: str) -> list[Run]:
 
     Args:
         runs: The runs.
-        text: The key and its value, ``KEY=VALUE``.
+        text: The key and its value, ``KEY=VALUE``, or several values, ``KEY=A,B``.
 
     Raises:
-        RequestError: If there are no such runs; the message lists the values of the key.
+        RequestError: If a value has no runs; the message lists the values of the key.
     """
     key, equals, wanted = text.partition("=")
     if not equals:
         raise RequestError(f"--where takes KEY=VALUE, such as algo=fedavg; got {text}")
     values = [_value(run, key) for run in runs]
-    known = sorted({value for value in values if value is not None})
+    known = {
+        value: run.flat.get(key, value)
+        for run, value in zip(runs, values, strict=True)
+        if value is not None
+    }
     if not known:
         raise RequestError(
             f"--where {text}: none of {len(runs)} runs has the key {key}; see their config.yaml"
         )
-    if wanted not in known:
-        raise RequestError(
-            f"--where {text}: no run has this value; {key} is one of {', '.join(known)}"
-        )
-    return [run for run, value in zip(runs, values, strict=True) if value == wanted]
+    chosen = {wanted} & known.keys()
+    for part in [] if chosen else wanted.split(","):
+        parsed = by_hydra(f"value={part}").value()  # 1e-2 is 0.01
+        alike = {value for value in known if value == part or known[value] == parsed}
+        if not alike:
+            raise RequestError(
+                f"--where {text}: no run has {key}={part}; {key} is one of "
+                f"{', '.join(sorted(known))}"
+            )
+        chosen |= alike
+    return [run for run, value in zip(runs, values, strict=True) if value in chosen]
 
 
 def _value(run: Run, key: str) -> str | None:

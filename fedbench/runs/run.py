@@ -36,6 +36,9 @@ _END = 2**16  # bytes at the end of rounds.jsonl that are searched for the last 
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
 
+REMEDY = "force=true"  # repairs a damaged run
+
+
 class DamagedRun(Exception):
     """A run with unreadable files; the message states the directory, the fault and the remedy."""
 
@@ -293,7 +296,8 @@ def _reading(file: Path) -> Iterator[Path]:
         yield file
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         fault = getattr(error, "strerror", None) or reason_of(error)
-        message = f"{file.parent}: {file.name}: {fault}; force=true trains it again"
+        damaged = Path(getattr(error, "filename", None) or file)
+        message = f"{file.parent}: {damaged.name}: {fault}; {REMEDY} trains it again"
         raise DamagedRun(message) from error
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -280,7 +281,23 @@ def test_a_damaged_run_does_not_cost_a_sweep_its_table(fed, train):
     status, out, err = fed("-m", *FAST, "seed=0,1,2")
     assert status == 1
     assert "force=true trains it again" in err
+    (repair,) = [line for line in err.splitlines() if "to repeat it" in line]
     assert [row[1] for row in rows_of_table(out)] == ["2"]
+    train(*shlex.split(repair.partition("to repeat it: fedbench ")[2]))
+
+
+def test_a_file_that_a_run_lacks_is_named(fed, train):
+    (train(*FAST) / "model.safetensors").unlink()
+    status, _, err = fed(*FAST)
+    assert status == 1
+    assert "model.safetensors: No such file or directory; force=true trains it again" in err
+
+
+def test_refused_runs_of_a_sweep_are_counted(fed):
+    status, out, err = fed("-m", *FAST, "participation=1.0,99")
+    assert status == 1
+    assert "refused: " in err
+    assert "1 of 2 runs have ended; 1 refused: see above" in out
 
 
 def test_a_sweep_that_cannot_write_has_failed_and_is_no_wrong_request(fed, monkeypatch):

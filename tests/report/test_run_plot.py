@@ -9,6 +9,7 @@ from fake_runs import ROUNDS, change_facts, fake_run, measured_curve
 from report_runs import call, files, leave_runs
 
 from fedbench.analysis.curves import run_curves
+from fedbench.core.config_values import config_value
 from fedbench.reports.figures import curve_panels
 from fedbench.reports.write import selected
 from fedbench.runs.results import Results
@@ -135,7 +136,8 @@ WRONG = """
 --y acuracy: --y acuracy over --x round was not measured; these runs have round
 --by local.lrr: has the key local.lrr; it must be algo, data, model or a key of
 --where algo: --where takes KEY=VALUE
---where algo=fedprox: no run has this value; algo is one of fedavg, qfedavg
+--where algo=fedprox: no run has algo=fedprox; algo is one of fedavg, qfedavg
+--where algo=qfedavg,fedprox: no run has algo=fedprox; algo is one of fedavg, qfedavg
 --where foo=1: has the key foo
 --out a.jpg: --out must end in .png, .svg, .pdf; got a.jpg
 """
@@ -147,6 +149,24 @@ def test_a_wrong_request_names_the_allowed_values(root, words, text):
     assert (status, out) == (2, "")
     assert text in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "chosen"),
+    [
+        ("algo.mu=1e-2", ["0.01"]),
+        ("algo.mu=0.010", ["0.01"]),
+        ("algo.mu=1.0", ["1"]),
+        ("algo.mu=1,1e-2", ["0.01", "1"]),
+        ("algo.flag=True", ["2"]),
+        ("algo.flag=null", ["0.01", "1"]),
+    ],
+)
+def test_values_are_chosen_as_the_command_line_reads_them(tmp_path, where, chosen):
+    for mu, flag in ((0.01, None), (1, None), (2, True)):
+        fake_run(tmp_path, None, "fedprox", {"algo.mu": mu, "algo.flag": flag})
+    found = selected(list(Results(tmp_path)), [where])
+    assert sorted(config_value(run.flat["algo.mu"]) for run in found) == chosen
 
 
 def test_too_much_for_one_figure_is_refused(tmp_path):

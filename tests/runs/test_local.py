@@ -81,6 +81,18 @@ def test_a_process_that_dies_costs_its_run_alone(fed, tmp_path):
     assert sorted(again) == sorted(named)
 
 
+def test_runs_that_another_process_works_on_come_last(monkeypatch):
+    """Whether a run is held is asked at its turn, not at the start."""
+    held = {1, 2}
+    monkeypatch.setattr(local, "is_held", held.__contains__)
+    runs = [SimpleNamespace(path=i) for i in range(5)]
+    order = local._held_last(runs)
+    assert next(order).path == 0
+    held.add(4)
+    held.remove(2)
+    assert [run.path for run in order] == [2, 3, 1, 4]
+
+
 @pytest.fixture
 def sweep(tmp_path):
     """A sweep of two endless runs in its own process, with both at work."""

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from fedbench.runs.executors.base import (
 )
 from fedbench.runs.process import Interrupted, available_cores, on_signal, raise_interrupted
 from fedbench.runs.progress import AFTER, BatchDisplay, hidden, run_progress
+from fedbench.runs.status import is_held
 
 _DENSE_BYTES = 2**30  # memory reserved for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # memory reserved for a run of any other model
@@ -92,7 +93,7 @@ class LocalExecutor(Executor):
             return
 
         try:
-            for number, config in enumerate(batch.configs, 1):
+            for number, config in enumerate(_held_last(batch.configs), 1):
                 AFTER.set(sum(pending[number:]))
                 result = execute_run(config, batch.config_dir, batch.debug)
                 batch.add(result)
@@ -127,6 +128,20 @@ def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
     if named or len(gpus) == 1 or devices <= {"cpu"}:
         return []
     return gpus
+
+
+def _held_last(configs: Sequence[RunConfig]) -> Iterator[RunConfig]:
+    """Yield runs in order, but last those that another process is working on at their turn.
+
+    Two commands with the same runs therefore share the work.
+    """
+    held = []
+    for config in configs:
+        if is_held(config.path):
+            held.append(config)
+        else:
+            yield config
+    yield from held
 
 
 class _Job(NamedTuple):
@@ -167,10 +182,10 @@ class _Pools:
         """Execute all runs."""
         with self._display.bars:
             try:
-                for config in self._batch.configs:
+                for config in _held_last(self._batch.configs):
+                    self._start(config)
                     while not self._free:
                         self._wait()
-                    self._start(config)
                 while self._jobs:
                     self._wait()
             except BaseException:
