@@ -178,6 +178,8 @@ def by_hydra(text: str) -> HydraOverride:
         if key and equals:
             example = f"\"{key}='{value[:300]}'\""
             remedy = f"quote values with brackets, commas or other special characters: {example}"
+            if value.endswith(","):
+                remedy = "remove the comma at the end, and spaces after commas"
             fault = f"cannot be read as KEY=VALUE; {remedy}"
         raise RequestError(f"{shown(text)} {fault}") from error
 

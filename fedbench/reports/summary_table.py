@@ -42,7 +42,7 @@ def wrapped(text: str) -> str:
     for line in text.splitlines():
         if not line.startswith(("|", "#")):
             indent = "  " if line.startswith("- ") else ""
-            line = fill(line, WIDTH, subsequent_indent=indent)
+            line = fill(line, WIDTH, subsequent_indent=indent, break_long_words=False)
         lines.append(line)
     return "\n".join(lines)
 
