@@ -47,7 +47,8 @@ def execute(
     for axis in axes:
         if not axis.each():
             raise RequestError(
-                f"{axis.text} has no list of values; type them, as in KEY=A,B, or use `fedbench tune`"
+                f"{axis.text} has no list of values; type them, as in KEY=A,B, or use "
+                "`fedbench tune`"
             )
     if launcher:
         executor = LauncherExecutor(launcher)
