@@ -15,6 +15,7 @@ from datetime import date
 import yaml
 
 from fedbench.analysis.claims.judge import code_digest
+from fedbench.config.compose import Composer
 from fedbench.papers.registry import papers, written_checks
 
 
@@ -41,6 +42,12 @@ def main() -> None:
     ):
         if unknown := set(given) - set(known):
             sys.exit(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(known)}")
+    for experiment in experiments:
+        tree = Composer(None).config([f"experiment={experiment}"]).tree
+        if tree["data"]["seed"] is not None:
+            print(
+                f"{experiment} draws one split for all seeds; set data.seed: null", file=sys.stderr
+            )
     claims = {}
     for id in ids:
         claims[id] = {"check": checks[id]}

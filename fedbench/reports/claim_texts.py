@@ -272,14 +272,29 @@ def effect_text(verdict: Verdict) -> str:
 
 
 def readings_text(readings: Readings, paper: Paper) -> str:
-    """Return a text on whether the readings agree; empty if fewer than two are counted."""
+    """Return a text on whether the readings agree; empty if fewer than two are counted.
+
+    If only some comparisons have been run at the paper's settings, the scaled-down checks are
+    compared, and readings that refute another number of these comparisons are listed.
+    """
     others = differing(readings)
     if others is None:
         return ""
-    if not others:
-        return f"the same under all {len(comparable(readings))} readings that were run"
-    words = [f"{readings[other].word} ({reading_text(other, paper)})" for other in others]
-    return f"differs: {'; '.join(words)}"
+    adopted = readings[ADOPTED]
+    scaled = "" if adopted.outcome is adopted else "scaled-down check "
+    texts = [f"{scaled}the same under all {len(comparable(readings))} readings that were run"]
+    if others:
+        words = [
+            f"{readings[other].outcome.word} ({reading_text(other, paper)})" for other in others
+        ]
+        texts = [f"{scaled}differs: {'; '.join(words)}"]
+    if scaled:
+        refuted = adopted.count("refuted")
+        for reading, verdict in readings.items():
+            one_axis = len(reading.differs_from(ADOPTED)) == 1
+            if one_axis and verdict.run and verdict.count("refuted") != refuted:
+                texts.append(f"{counts_text(verdict)} ({reading_text(reading, paper)})")
+    return "; ".join(texts)
 
 
 def reading_text(reading: Reading, paper: Paper) -> str:

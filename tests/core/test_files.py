@@ -26,7 +26,7 @@ def tree(folder):
     ("code", "remedy"),
     [
         (errno.ENOSPC, "free some space, then run the command again"),
-        (errno.EROFS, "make its directory writable"),
+        (errno.EROFS, "choose a directory on another file system"),
         (errno.ENOENT, "its directory was removed meanwhile"),
     ],
 )

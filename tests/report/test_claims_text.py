@@ -280,6 +280,18 @@ def test_one_sentence_says_whether_readings_agree(others, text):
     assert readings_text({ADOPTED: AHEAD, **others}, PAPER) == text
 
 
+def test_readings_of_a_partly_run_claim_compare_scaled_down_checks():
+    """A reading that refutes another number of the comparisons at the paper's settings is named."""
+    partly = replace(decide([lead(1), NOT_RUN]), scaled=AHEAD)
+    readings = {ADOPTED: partly, UNWEIGHTED: partly, BEST: decide([lead(-1), NOT_RUN])}
+    assert readings_text(readings, PAPER) == (
+        "scaled-down check the same under all 2 readings that were run; "
+        "1 of 2 run: 0 of 1 shown, 1 refuted (best round)"
+    )
+    readings = {ADOPTED: partly, UNWEIGHTED: replace(partly, scaled=BEHIND)}
+    assert readings_text(readings, PAPER) == "scaled-down check differs: fails (unweighted)"
+
+
 # ---- files
 
 
