@@ -133,7 +133,8 @@ def test_claims_are_counted_alike_wherever_they_are_counted(shelf):
         assert numbers(html, 'id="summary-head"') == [row]
         assert numbers(html, 'id="scaled-head"') == ["FedCAda 5 2 1 0 2"]
     tiles = text_of(part(shelf.front, '<dl class="tiles">', "</dl>"))
-    assert f"from planned runs, for, against or undecided 3 of {CLAIMS} claims 2 hold, 1 fail " in tiles
+    planned = "from planned runs, for, against or undecided"
+    assert f"{planned} 3 of {CLAIMS} claims 2 hold, 1 fail " in tiles
     exploratory = "1 hold, 1 fail, 1 mixed, 1 undecided, 1 cannot hold as worded"
     assert f"exploratory verdicts 5 of {CLAIMS} claims {exploratory} " in tiles
     claims = summary.papers[0].claims
